@@ -110,6 +110,8 @@ REMOVED = {
     tokjax.models.WordPieceTokenizer: is_removed_by_bert,
     tokjax.models.WordBPE: is_removed_by_bert,
     tokjax.models.SentencePieceTokenizer: is_removed_by_sentencepiece,
+    # The library's spans leave out characters that a normalizer joins with others.
+    tokjax.formats.HuggingFaceTokenizer: lambda tokenizer, _: tokenizer.normalization is not None,
 }
 """By type: test of characters that normalization removes. Other types remove whitespace only."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokjax.core.records import ResultMetadata, TokenizationBatch
     from tokjax.core.utf8 import Text
     from tokjax.corpus.sources import Source
-    from tokjax.formats.detection import Format
+    from tokjax.formats.file_formats import Format
 
 __all__ = [
     "QuickBatch",

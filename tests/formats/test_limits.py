@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.support.definition_strategies import BERT, character_map
-from tokjax.formats.huggingface.growth_limits import compute_steps_growth
+from tokjax.formats.huggingface.definition_checks import compute_steps_growth
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}

@@ -44,13 +44,8 @@ def test_directories_and_files(url, tmp_path, tokenizer, format_, file):
 
 def test_commands_with_another_eos_token(url, tmp_path, tokenizer):
     for name in ("huggingface", "tokjax"):
-        directory = tmp_path / name
-        directory.mkdir()
-        if name == "tokjax":
-            tokjax.save_tokenizer(tokenizer, directory / "tokenizer.tokjax.json")
-        else:
-            tokjax.formats.export_tokenizer(tokenizer, directory, name)
-        copy(directory, f"{url}/{name}")
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path / name, name)
+        copy(tmp_path / name, f"{url}/{name}")
         loaded = load_tokenizer_with_eos(f"{url}/{name}", "<|pad|>")
         assert tokjax.eos_id(loaded) == tokjax.token_to_id(tokenizer, "<|pad|>")
 

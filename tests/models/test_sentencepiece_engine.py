@@ -1,6 +1,5 @@
 """Tests of the array engine of SentencePiece BPE models, against the library."""
 
-import copy
 import struct
 
 import numpy as np
@@ -9,22 +8,19 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.sentencepiece_models import (
-    NAMES as TRAINED_NAMES,
     build_bpe_model,
     fuzz,
     match_symbols,
-    train_by_library,
     train_sentencepiece_models,
 )
 from tests.support.variants import mark_slow_except
 from tokjax.bpe import array_engine
 from tokjax.core.utf8 import to_utf8
-from tokjax.models import sentencepiece as sentencepiece_module, sentencepiece_normalizer
+from tokjax.models import sentencepiece as sentencepiece_module
 from tokjax.models.sentencepiece_files import iter_fields
-from tokjax.pretokenize.character_map import parse_character_map
+from tokjax.pretokenize.character_map import CharacterTrie
 
 ENGINE_NAMES = ["bpe", "bpe with bytes", "identity, bytes"]
-OTHER_NAMES = sorted({*TRAINED_NAMES} - {*ENGINE_NAMES})
 GEMMA_LIKE_PIECES = ["▁", "h", "e", "he", "▁h", "▁he", "1", "中", "中1"]
 GEMMA_LIKE_SYMBOLS = ["\n", "\n\n", "\n\n\n", "▁▁", "▁▁▁", "<h1>", "<h2>", "é"]
 
@@ -51,13 +47,6 @@ def use_engine(monkeypatch):
     monkeypatch.setattr(sentencepiece_module, "_LIBRARY_BYTES_PER_PIECE", 0)
 
 
-def encode_by_library(tokenizer, texts):
-    """Encodes texts in UTF-8 with the library, which also normalizes them."""
-    library_tokenizer = copy.copy(tokenizer)
-    vars(library_tokenizer)["_normalizer"] = None
-    return library_tokenizer._encode_group(texts, sources=True)
-
-
 BUILT_NAMES = ["nested symbols", "gemma", "symbols, added space", "runs", "characters without pieces"]
 NAMES = [*ENGINE_NAMES, *BUILT_NAMES]
 short_texts = st.lists(
@@ -73,7 +62,7 @@ text_lists = st.lists(st.one_of(short_texts, fuzz), min_size=1, max_size=4)
 @given(texts=text_lists)
 def test_results_equal_the_library(models, name, few_characters, texts):
     tokenizer = models[name]
-    expected = encode_by_library(tokenizer, [to_utf8(text) for text in texts])
+    expected = tokenizer._encode_group([to_utf8(text) for text in texts], sources=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(array_engine, "FEW_CHARACTERS", few_characters)
         options = {"add_special_tokens": False, **match_symbols(tokenizer)}
@@ -90,7 +79,7 @@ def test_results_equal_the_library(models, name, few_characters, texts):
 @pytest.mark.usefixtures("use_engine")
 def test_word_ids_equal_the_library(models, name):
     text = "he  h\nab <h1>é中ab  aaaa a"
-    expected = encode_by_library(models[name], [text.encode()])
+    expected = models[name]._encode_group([text.encode()], sources=True)
     result = tokjax.encode_result(models[name], text, add_special_tokens=False, disallowed_special=())
     assert (np.diff(result.word_ids, prepend=-1) > 0).tolist() == expected.begins_word.tolist()
 
@@ -106,23 +95,6 @@ def test_long_texts_are_split_only_where_nothing_merges(models, monkeypatch):
         assert ids.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "name", mark_slow_except(OTHER_NAMES, ["unigram", "word", "suffixes", "plain spaces"])
-)
-@pytest.mark.usefixtures("use_engine")
-@given(texts=text_lists)
-def test_spans_of_other_models_equal_the_library(name, texts):
-    tokenizer = train_sentencepiece_models()[name]
-    expected = encode_by_library(tokenizer, [to_utf8(text) for text in texts])
-    options = {"add_special_tokens": False, **match_symbols(tokenizer)}
-    batch = tokjax.encode_batch_result(tokenizer, texts, **options)
-    assert tokenizer._engine is None
-    assert (tokenizer._normalizer is None) == (name in ("suffixes", "plain spaces"))
-    np.testing.assert_array_equal(batch.ragged.ids, expected.ids)
-    np.testing.assert_array_equal(batch.ragged.row_splits, expected.splits)
-    np.testing.assert_array_equal(batch.ragged.offsets - 1, expected.spans)
-
-
 def test_the_library_encodes_short_and_first_texts(models):
     tokenizer = tokjax.sentencepiece(models["runs"].model_proto)
     text = "a" * (sentencepiece_module.FEW_CHARACTERS + 1)
@@ -130,16 +102,6 @@ def test_the_library_encodes_short_and_first_texts(models):
     assert "_engine" not in vars(tokenizer)
     tokjax.encode(tokenizer, text)  # more than 16 bytes per piece
     assert vars(tokenizer)["_engine"] is not None
-
-
-def test_the_library_normalizes_short_and_first_texts():
-    tokenizer = tokjax.sentencepiece(train_sentencepiece_models()["unigram"].model_proto)
-    tokjax.encode_result(tokenizer, "low " * 700)
-    assert "_normalizer" not in vars(tokenizer)
-    long_text = "low ½ " * 800
-    first, second = (tokjax.encode_result(tokenizer, long_text) for _ in range(2))
-    assert first == second
-    assert vars(tokenizer)["_normalizer"] is not None
 
 
 UNSUPPORTED = {
@@ -168,50 +130,24 @@ def get_character_map(tokenizer):
 
 def test_character_maps_replace_as_the_library_does():
     tokenizer = train_sentencepiece_models()["case folded"]
-    character_map = parse_character_map(get_character_map(tokenizer))
-    assert character_map.replacements["ﬃ"] == "ffi"
-    assert character_map.replacements["½"] == "1⁄2"
-    assert character_map.replacements["É"] == "é"
-    assert "\u0301" in character_map.joining
-    for character, replacement in character_map.replacements.items():
-        if character not in character_map.joining:
-            expected = tokenizer.processor.normalize(f"x{character}y").removeprefix("▁")
-            assert f"x{replacement}y".replace(" ", "▁") == expected
-
-
-@pytest.mark.parametrize("max_replaced", [0, 1, 32])
-@pytest.mark.usefixtures("use_engine")
-def test_texts_with_many_replaced_characters(models, max_replaced, monkeypatch):
-    monkeypatch.setattr(sentencepiece_normalizer, "_MAX_REPLACED", max_replaced)
-    text = "he ½ ﬃ — Ａ…é 中 ①② ab"
-    check_results(models["bpe"], text)
-
-
-@pytest.mark.usefixtures("use_engine")
-def test_replaced_characters_are_not_replaced_again(tmp_path):
-    rules = tmp_path / "rules.tsv"
-    rules.write_text("61\t62\n62\t63\nE9\t61\n")  # a to b, b to c, é to a
-    proto = train_by_library(model_type="bpe", vocab_size=120, normalization_rule_tsv=str(rules))
-    tokenizer = tokjax.sentencepiece(proto)
-    assert tokenizer.processor.normalize("abé中") == "▁bca中"
-    for text in ("ab", "abé", "éab 中ba"):
-        check_results(tokenizer, text)
-
-
-def check_results(tokenizer, text):
-    """Compares ids and spans with those of the library."""
-    expected = encode_by_library(tokenizer, [text.encode()])
-    result = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=())
-    assert tokenizer._engine is not None
-    assert result.ids.tolist() == expected.ids.tolist()
-    assert (result.offsets - 1).tolist() == expected.spans.tolist()
+    trie = CharacterTrie(get_character_map(tokenizer))
+    assert [trie.find(key) for key in ("ﬃ", "½", "É", "e\u0301", "x")] == ["ffi", "1⁄2", "é", "é", None]
+    for character in map(chr, [*range(0xA0, 0x300), *range(0x2000, 0x20D0), *range(0x2100, 0x3000)]):
+        replacement = trie.find(character)
+        expected = tokenizer.processor.normalize(f"x{character}y").removeprefix("▁")
+        assert f"x{character if replacement is None else replacement}y".replace(" ", "▁") == expected
 
 
 def test_damaged_character_maps_are_errors():
     charsmap = get_character_map(train_sentencepiece_models()["bpe"])
     with pytest.raises(ValueError, match=r"a trie of 3 bytes can't be in a character map of 7 bytes"):
-        parse_character_map(struct.pack("<I", 3) + b"abc")
+        CharacterTrie(struct.pack("<I", 3) + b"abc")
     with pytest.raises(ValueError, match="a trie of"):
-        parse_character_map(charsmap[:5000])
+        CharacterTrie(charsmap[:5000])
+    with pytest.raises(ValueError, match="invalid start byte"):
+        CharacterTrie(charsmap + b"\xff")
     cycle = struct.pack("<III", 8, 0, 0) + bytes(4)
-    assert parse_character_map(cycle).replacements == {}
+    assert list(CharacterTrie(cycle).iter_keys()) == []
+    endless = struct.pack("<I", 1024) + struct.pack("<256I", *range(0, 256 * 1025, 1025)) + bytes(4)
+    with pytest.raises(ValueError, match="too many keys, or a cycle"):
+        list(CharacterTrie(endless).iter_keys())

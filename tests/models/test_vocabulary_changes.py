@@ -327,14 +327,15 @@ def test_truncated_merges_equal_the_library(name, data):
 def test_classic_bpe_with_merges_of_other_tokens():
     """Merges may make tokens that are not in the vocabulary, and that are not removed either."""
     merges = [("l", "o"), ("lo", "w"), ("low", "e"), ("e", "r</w>"), ("lowe", "r</w>")]
-    tokens = ["<unk>", *"lowe", "lo@@", "l@@", "o@@", "w@@", "e@@", "lowe@@", "er", "lower"]
-    tokenizer = tokjax.word_bpe(tokens, merges, end_of_word="@@")
+    words = ["l</w>", "o</w>", "w</w>", "e</w>"]
+    tokens = ["<unk>", *words, "lo", *"lowe", "lowe", "er</w>", "lower</w>"]
+    tokenizer = tokjax.word_bpe(tokens, merges)
     truncated, old_ids = tokjax.truncate_vocabulary(tokenizer, 12)
     assert truncated.merges == tuple(merges[:4])
     assert old_ids.tolist() == list(range(12))
     truncated, _ = tokjax.truncate_vocabulary(tokenizer, 10)
     assert truncated.merges == (("l", "o"), ("lo", "w"))
-    assert tokjax.tokenize(truncated, "lo lower") == ["l@@", "o", "<unk>", "e@@", "<unk>"]
+    assert tokjax.tokenize(truncated, "lo lower") == ["l", "o</w>", "<unk>", "e", "<unk>"]
     with pytest.raises(Error, match="size is 8, but the vocabulary has 13 tokens, of which 9 have to be"):
         tokjax.truncate_vocabulary(tokenizer, 8)
 

@@ -1,19 +1,14 @@
-"""Tests of classic BPE: equality with Hugging Face's tokenizers, and with a slow oracle."""
+"""Tests of classic BPE: equality with a slow oracle; `test_wordpiece.py` compares it with the library."""
 
-import json
 import pickle
-from functools import lru_cache
 
 import pytest
 from hypothesis import given, strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
-from tests.conftest import CORPUS
 from tests.support.span_checks import assert_contract
-from tests.support.text_strategies import any_strings, byte_strings, hard_texts
+from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.models import word_engine
 from tokjax.models.word_bpe import merge_order_is_unique, merge_symbols
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 
@@ -21,8 +16,6 @@ ArgumentError = tokjax.errors.InvalidArgumentError
 WHITESPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-words = st.sampled_from(["lowest", "widest", "abab", "aaaa", "ббa", "日本語日本", "</w>", "ab\u0301c"])
-texts = st.one_of(hard_texts, st.lists(st.one_of(words, st.text(max_size=6)), max_size=8).map(" ".join))
 
 
 def merge_slowly(symbols, merges):
@@ -45,11 +38,6 @@ def split_at_whitespace(text):
     return "".join(" " if character in WHITESPACE else character for character in text).split(" ")
 
 
-def write_continuations(symbols):
-    """Returns the tokens of a vocabulary with `@@`, for tokens with `</w>` at the end of words."""
-    return [s.removesuffix("</w>") if s.endswith("</w>") else f"{s}@@" for s in symbols]
-
-
 def encode_slowly(tokenizer, text):
     """Returns the tokens of a text without a normalizer, `None` for unknown ones."""
     tokens = []
@@ -57,11 +45,9 @@ def encode_slowly(tokenizer, text):
         symbols = list(map_bytes_to_unicode(word.encode()) if tokenizer.byte_level else word)
         if tokenizer.end_of_word == "symbol":
             symbols.append("</w>")
-        elif tokenizer.end_of_word in ("suffix", "@@"):
+        elif tokenizer.end_of_word == "suffix":
             symbols[-1] += "</w>"
         merged = merge_slowly(symbols, tokenizer.merges)
-        if tokenizer.end_of_word == "@@":
-            merged = write_continuations(merged)
         known = [token if token.encode() in tokenizer.vocabulary.ordinary else None for token in merged]
         tokens += [None] if tokenizer.unknown == "word" and None in known else known
     return tokens
@@ -86,11 +72,10 @@ def draw_merges(draw, alphabet, end_of_word):
 
 @st.composite
 def draw_tokenizers(draw):
-    end_of_word = draw(st.sampled_from(["suffix", "symbol", "@@", None]))
-    byte_level = end_of_word != "@@" and draw(st.booleans())
+    end_of_word = draw(st.sampled_from(["suffix", "symbol", None]))
+    byte_level = draw(st.booleans())
     alphabet = map_bytes_to_unicode("abé日 ".encode()) if byte_level else "abé日<"
-    tokens, merges = draw(draw_merges(alphabet, "suffix" if end_of_word == "@@" else end_of_word))
-    tokens = write_continuations(tokens) if end_of_word == "@@" else tokens
+    tokens, merges = draw(draw_merges(alphabet, end_of_word))
     kept = [token for token in tokens if draw(st.integers(0, 9)) > 0]
     return tokjax.word_bpe(
         ["<unk>", "<s>", *kept],
@@ -123,111 +108,12 @@ def test_any_merges_equal_the_oracle(tokenizer, drawn_texts):
             covered = data[start - 1 : stop - 1]
             form = map_bytes_to_unicode(covered) if tokenizer.byte_level else covered.decode()
             if token is not None:
-                mark = "@@" if tokenizer.end_of_word == "@@" else "</w>"
-                assert token in ({form, form + mark} if tokenizer.end_of_word else {form})
+                assert token in ({form, f"{form}</w>"} if tokenizer.end_of_word else {form})
         covered = b"".join(data[start - 1 : stop - 1] for start, stop in result.offsets[1:].tolist())
         assert covered.decode() == "".join(split_at_whitespace(text))
     restored = pickle.loads(pickle.dumps(tokenizer))
     assert restored == tokenizer
     assert [*tokjax.encode_batch_result(restored, drawn_texts, disallowed_special=())] == [*batch]
-
-
-SPLITTERS = {"whitespace": pre_tokenizers.WhitespaceSplit, "bert": pre_tokenizers.BertPreTokenizer}
-
-
-@lru_cache
-def make_pair(splitter, suffix, lowercase):
-    """Makes our tokenizer and the library's, with merges trained by the library."""
-    suffix_option = {"end_of_word_suffix": suffix} if suffix else {}
-    theirs = Tokenizer(models.BPE(unk_token="<unk>", **suffix_option))
-    theirs.pre_tokenizer = SPLITTERS[splitter]()
-    is_bert = splitter == "bert"
-    theirs.normalizer = normalizers.BertNormalizer(
-        lowercase=lowercase, strip_accents=None, clean_text=is_bert, handle_chinese_chars=is_bert
-    )
-    theirs.decoder = decoders.BPEDecoder(suffix=suffix or "</w>")
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<unk>"], show_progress=False, **suffix_option
-    )
-    theirs.train_from_iterator([*CORPUS, *map(str.upper, CORPUS)], trainer)
-    model = json.loads(theirs.to_str())["model"]
-    ours = tokjax.word_bpe(
-        model["vocab"],
-        [tuple(pair) for pair in model["merges"]],
-        end_of_word="suffix" if suffix else None,
-        splitter=splitter,
-        lowercase=lowercase,
-    )
-    return ours, theirs
-
-
-PAIRS = [
-    ("whitespace", "</w>", False),
-    ("whitespace", None, False),
-    ("bert", "</w>", True),
-    ("bert", "</w>", False),
-]
-each_pair = pytest.mark.parametrize("pair", PAIRS)
-
-
-def assert_matches_library(pair, text):
-    ours, theirs = make_pair(*pair)
-    expected = theirs.encode(text)
-    result = tokjax.encode_result(ours, text, allowed_special="all")
-    assert result.ids.tolist() == expected.ids
-    back = tokjax.map_offsets_to_input(ours, text, result.offsets)
-    assert list(map(tuple, tokjax.offsets.byte_to_char_spans(text, back).tolist())) == expected.offsets
-    assert tokjax.encode(ours, text, allowed_special="all").tolist() == expected.ids
-    return result
-
-
-@each_pair
-@given(text=texts)
-def test_ids_and_offsets_equal_the_library(pair, text):
-    assert_matches_library(pair, text)
-
-
-@pytest.mark.slow
-@each_pair
-def test_every_code_point_equals_the_library(pair):
-    stop = 0x110000 if pair[0] == "whitespace" else 0x3100  # the normalizer has tests of all others
-    characters = [chr(code) for code in range(stop) if not 0xD800 <= code < 0xE000]
-    words_of_nine = ["".join(characters[i : i + 9]) for i in range(0, len(characters), 9)]
-    rows = [" ".join(words_of_nine[i : i + 100]) for i in range(0, len(words_of_nine), 100)]
-    ours, theirs = make_pair(*pair)
-    expected = [encoding.ids for encoding in theirs.encode_batch_fast(rows)]
-    batch = tokjax.encode_batch_result(ours, rows, return_offsets=False)
-    assert [row.ids.tolist() for row in batch] == expected
-
-
-@each_pair
-def test_array_engine_equals_loop(pair, monkeypatch):
-    text = "\n".join(CORPUS)
-    looped = assert_matches_library(pair, text)
-    monkeypatch.setattr(word_engine, "FEW_CHARACTERS", 0)
-    assert assert_matches_library(pair, text) == looped
-    monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", 50)
-    (chunked,) = tokjax.encode_batch_result(make_pair(*pair)[0], [text], threads=3)
-    assert chunked == looped
-
-
-@each_pair
-@given(st.lists(st.one_of(texts, any_strings, byte_strings), max_size=4))
-def test_unusual_texts_in_chunks(pair, drawn_texts):
-    tokenizer, _ = make_pair(*pair)
-    alone = [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in drawn_texts]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_engine, "FEW_CHARACTERS", 0)
-        patch.setattr(word_engine, "CHUNK_CHARACTERS", 5)
-        assert [*tokjax.encode_batch_result(tokenizer, drawn_texts, disallowed_special=())] == alone
-
-
-@given(st.lists(st.integers(0, 399), max_size=9))
-def test_decoding_equals_the_library(ids):
-    ours, theirs = make_pair("bert", "</w>", True)
-    ids = [id_ % tokjax.vocab_size(ours) for id_ in ids]
-    assert tokjax.decode(ours, ids) == theirs.decoder.decode([theirs.id_to_token(id_) for id_ in ids])
-    assert tokjax.decode_batch(ours, [ids, []]) == [tokjax.decode(ours, ids), ""]
 
 
 def test_decoding_of_bytes():
@@ -268,7 +154,7 @@ def test_long_words_take_little_time():
             ["<unk>"],
             [],
             {"end_of_word": "</w>"},
-            "end_of_word must be 'suffix' or 'symbol' or '@@' or None, not '</w>'",
+            "end_of_word must be 'suffix' or 'symbol' or None, not '</w>'",
         ),
         (["<unk>"], [], {"splitter": "gpt2"}, "splitter must be 'whitespace' or 'bert', not 'gpt2'"),
         (["<unk>"], [], {"unknown": None}, "unknown must be 'token' or 'word', not None"),

@@ -1,9 +1,8 @@
 """Server on the loopback address that speaks the protocol of the Hugging Face hub, for reading models.
 
     GET  /api/models/OWNER/NAME[/revision/REVISION]   commit, and the files with their sizes
-    GET  /api/models/OWNER/NAME/tree/REVISION         files of a commit
     HEAD /OWNER/NAME/resolve/REVISION/PATH            commit, checksum and size of a file
-    GET  /OWNER/NAME/resolve/REVISION/PATH            contents, or for large files a redirect to /cdn/SHA256
+    GET  /OWNER/NAME/resolve/REVISION/PATH            contents
 
 A token is in the header `Authorization`. Errors have a code in the header `X-Error-Code`.
 """
@@ -14,9 +13,6 @@ import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
-
-LFS_BYTES = 2000
-"""Size from which a file is stored outside of the repository."""
 
 
 @dataclass
@@ -30,7 +26,6 @@ class Repository:
         is_private: whether the repository can only be found with a token in `readers`.
         readers: tokens with access.
         reported_sizes: sizes to report instead of the true ones, by path.
-        has_list: whether the response for the repository lists the files.
     """
 
     commits: dict = field(default_factory=dict)
@@ -39,7 +34,6 @@ class Repository:
     is_private: bool = False
     readers: tuple = ()
     reported_sizes: dict = field(default_factory=dict)
-    has_list: bool = True
 
     def commit(self, files, revision="main"):
         """Adds a commit with these files to a branch. Returns its name."""
@@ -56,7 +50,6 @@ class HubServer:
     Attributes:
         url: address of the server.
         repositories: repositories by name.
-        renamed: new name of a repository by its old name.
         tokens: valid tokens.
         requests: method, path and token of each request since the start.
         downloads: paths of the files that were sent, in order.
@@ -66,13 +59,12 @@ class HubServer:
     """
 
     def __init__(self):
-        self.repositories, self.renamed, self.tokens = {}, {}, set()
+        self.repositories, self.tokens = {}, set()
         self.requests, self.downloads, self.truncated, self.status = [], [], set(), None
         self.page: bytes | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self._port}"
-        self.cdn_url = f"http://localhost:{self._port}"  # another host, which must not get the token
 
     def __enter__(self):
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -120,8 +112,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(self.hub.status)
         elif self.hub.page is not None:
             self._send(200, self.hub.page)
-        elif path.startswith("/cdn/"):
-            self._send_file(*self._find_blob(path.removeprefix("/cdn/")))
         elif token is not None and token not in self.hub.tokens:
             self._send(401, **{"X-Error-Message": "Invalid credentials in Authorization header"})
         elif path.startswith("/api/models/"):
@@ -129,20 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._respond_to_resolve(path, token)
 
-    def _find_blob(self, sha256):
-        return next(
-            (path, data)
-            for repository in self.hub.repositories.values()
-            for files in repository.commits.values()
-            for path, data in files.items()
-            if hashlib.sha256(data).hexdigest() == sha256
-        )
-
-    def _find_commit(self, path, name, revision, token):
-        """Returns the repository and a commit; `None` if a redirect or an error was sent."""
-        if name in self.hub.renamed:
-            self._send(307, Location=path.replace(name, self.hub.renamed[name], 1))
-            return None
+    def _find_commit(self, name, revision, token):
+        """Returns the repository and a commit; `None` if an error was sent."""
         repository = self.hub.repositories.get(name)
         if repository is None or (repository.is_private and token not in repository.readers):
             # An anonymous client does not learn whether a repository exists.
@@ -155,35 +133,26 @@ class _Handler(BaseHTTPRequestHandler):
         return repository, commit
 
     def _respond_to_api(self, path, token):
-        name, revision, action = path.removeprefix("/api/models/"), "main", None
-        for word in ("revision", "tree"):
-            if f"/{word}/" in name:
-                name, _, revision = name.partition(f"/{word}/")
-                action = word
-        found = self._find_commit(path, name, unquote(revision), token)
+        name, _, revision = path.removeprefix("/api/models/").partition("/revision/")
+        found = self._find_commit(name, unquote(revision) or "main", token)
         if found is None:
             return
         repository, commit = found
         files = [
             {
-                "type": "file",
-                "path": path,
                 "rfilename": path,
                 "size": repository.reported_sizes.get(path, len(data)),
-                "oid": compute_blob_id(data),
                 "blobId": compute_blob_id(data),
             }
             for path, data in repository.commits[commit].items()
         ]
-        info = {"id": name, "sha": commit, "private": False, "tags": []}
-        if repository.has_list:
-            info["siblings"] = files
-        self._send(200, json.dumps(files if action == "tree" else info).encode())
+        info = {"id": name, "sha": commit, "private": False, "tags": [], "siblings": files}
+        self._send(200, json.dumps(info).encode())
 
     def _respond_to_resolve(self, path, token):
         name, _, rest = path.removeprefix("/").partition("/resolve/")
         revision, _, file = rest.partition("/")
-        found = self._find_commit(path, name, unquote(revision), token)
+        found = self._find_commit(name, unquote(revision), token)
         if found is None:
             return
         repository, commit = found
@@ -193,12 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(403 if token else 401, **headers, **{"X-Error-Code": "GatedRepo"})
         elif data is None:
             self._send(404, **headers, **{"X-Error-Code": "EntryNotFound"})
-        elif len(data) < LFS_BYTES:
-            self._send_file(unquote(file), data, ETag=f'"{compute_blob_id(data)}"', **headers)
         else:
-            sha256 = hashlib.sha256(data).hexdigest()
-            linked = {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": len(data)}
-            self._send(302, Location=f"{self.hub.cdn_url}/cdn/{sha256}", **headers, **linked)
+            self._send_file(unquote(file), data, ETag=f'"{compute_blob_id(data)}"', **headers)
 
     def _send_file(self, path, data, **headers):
         if self.command == "GET":

@@ -41,7 +41,7 @@ from tokjax.corpus.decompression import open_decompressed, report_damage
 from tokjax.formats.exporting import resolve_target
 
 if TYPE_CHECKING:
-    from tokjax.formats.detection import Format
+    from tokjax.formats.file_formats import Format
 
 app = typer.Typer(
     help="Train tokenizers, encode text into packed token arrays, and inspect both.",

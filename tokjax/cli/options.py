@@ -23,9 +23,6 @@ from tokjax.corpus.decompression import STANDARD_INPUT
 from tokjax.corpus.files import TextFiles, has_plain_text, text_files
 from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import TokjaxError
-from tokjax.formats.detection import detect_tokenizer_files
-from tokjax.formats.names import EncodingName, parse_name
-from tokjax.formats.remote_files import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -186,13 +183,7 @@ def load_tokenizer_with_eos(path: str, eos_token: str | None = None) -> Any:
     """Loads a tokenizer by path or name, and replaces its EOS token if `eos_token` is not `None`."""
     if eos_token is None:
         return tokjax.load_tokenizer(path)
-    name = parse_name(path)
-    if isinstance(name, EncodingName):
-        return tokjax.load_tokenizer(path, eos_token=eos_token)
-    with open_files(name or path) as found:
-        if detect_tokenizer_files(found).format == "tokjax":
-            return tokjax.with_roles(tokjax.load_tokenizer(found), eos_token=eos_token)
-        return tokjax.load_tokenizer(found, eos_token=eos_token)
+    return tokjax.load_tokenizer(path, eos_token=eos_token)
 
 
 def unescape(separator: str) -> str:

@@ -88,7 +88,8 @@ def _read_chat_template(directory: Path, name: str) -> str:
 def _parse_named_templates(config_value: object) -> dict[str, str]:
     """Returns name to template for a list of objects with the fields `name` and `template`."""
     entries = config_value if isinstance(config_value, list) else []
-    entries_with_name = [
-        entry for entry in entries if isinstance(entry, dict) and {"name", "template"} <= set(entry)
-    ]
-    return {str(entry["name"]): entry["template"] for entry in entries_with_name}
+    return {
+        str(entry["name"]): entry["template"]
+        for entry in entries
+        if isinstance(entry, dict) and {"name", "template"} <= set(entry)
+    }

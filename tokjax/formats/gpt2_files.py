@@ -14,12 +14,13 @@ from tokjax.formats.tokenizer_files import (
     parse_token_ids,
     read_companion_config,
     read_json_object,
-    read_lines,
+    read_merges,
     resolve_roles,
 )
 from tokjax.formats.transformers_files import find_difference
 from tokjax.models.byte_bpe import Normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
+from tokjax.models.word_bpe import END_OF_WORD
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 
@@ -33,24 +34,21 @@ if TYPE_CHECKING:
     from tokjax.models.base import SegmentModel
     from tokjax.pretokenize.patterns import Pattern
 
+    BytePair = tuple[bytes, bytes]
+
 _END_OF_TEXT = "<|endoftext|>"
-_HEADER = "#version"
-_END_OF_WORD = "</w>"
 _PLAIN = ("GPT2Tokenizer", "gpt2")
 
 
 def read_gpt2(
     vocab: str | os.PathLike[str],
     merges: str | os.PathLike[str],
+    roles: Mapping[Role, str | None],
     *,
     pattern: Pattern | None = None,
     special_tokens: Sequence[str] | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     add_prefix_space: bool = False,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    unk_token: str | None = None,
 ) -> SegmentModel | HuggingFaceTokenizer:
     r"""Reads `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe`, which have the same contents.
 
@@ -60,16 +58,13 @@ def read_gpt2(
     Args:
         vocab: path of the JSON file that maps tokens to ids.
         merges: path of the file with one pair of tokens per line.
+        roles: role to the name of a special token. Without a name, it is the token that the configuration
+            files name, if any; for EOS, if they name none, `<|endoftext|>` if it exists.
         pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"gpt2"`.
         special_tokens: names of the special tokens. `None` uses `<|endoftext|>`, if it is in the vocabulary,
             and those that the configuration files in the directory of `vocab` name.
         normalizer: normalization of texts, as in `byte_level_bpe`.
         add_prefix_space: whether a space is added before text that does not begin with one.
-        bos_token: special token in the role of BOS. `None` uses the token that the configuration files name,
-            if any; this also applies to the next three arguments.
-        eos_token: special token in the role of EOS; if the files name none, `<|endoftext|>` if it exists.
-        pad_token: special token that pads a batch.
-        unk_token: special token for unknown text.
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like GPT-2's. Use `with_template` to insert
@@ -85,12 +80,6 @@ def read_gpt2(
     source = check_path(vocab)
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
     reason = find_difference(source, forms, companion, _PLAIN, [_END_OF_TEXT], normalizes=False)
     if reason is None and any(companion.config.get(f"add_{role}_token") for role in TEMPLATE_ROLES):
         reason = "its configuration files set add_bos_token or add_eos_token"
@@ -101,7 +90,7 @@ def read_gpt2(
             {"vocab.json": source, "merges.txt": check_path(merges)},
             reason,
             forms,
-            overrides,
+            roles,
             pattern=pattern,
             special_tokens=special_tokens,
             normalizer=None if normalizer == "auto" else str(normalizer),
@@ -117,13 +106,13 @@ def read_gpt2(
     ordinary, unreachable_ids = decode_byte_level_forms(
         {form: id_ for form, id_ in forms.items() if form not in special}
     )
-    pairs = _read_merges(check_path(merges), ordinary)
+    pairs = _read_merges(check_path(merges), forms, ordinary)
     with as_format_errors(str(source)):
         check_comparisons(special)
         vocabulary = make_vocabulary(
             ordinary,
             special,
-            resolve_roles(special, overrides, {"eos": _END_OF_TEXT, **companion.declared_roles}),
+            resolve_roles(special, roles, {"eos": _END_OF_TEXT, **companion.declared_roles}),
             EMPTY_TEMPLATE,
             unreachable_ids=unreachable_ids,
         )
@@ -134,9 +123,9 @@ def read_gpt2(
 
 def _check_has_all_bytes(source: Path, forms: Mapping[str, int]) -> None:
     """Raises `TokenizerFormatError` for a vocabulary that has no token for some byte."""
-    if any(character + _END_OF_WORD in forms for character in ALPHABET):
+    if any(character + END_OF_WORD in forms for character in ALPHABET):
         raise TokenizerFormatError(
-            f"{source}: has tokens that end in {_END_OF_WORD!r}, as in CLIP and OpenAI's GPT, and no file "
+            f"{source}: has tokens that end in {END_OF_WORD!r}, as in CLIP and OpenAI's GPT, and no file "
             "says how texts are split into words; put the tokenizer_config.json beside it, or call "
             "tokjax.word_bpe(TOKENS, MERGES, splitter=...)"
         )
@@ -148,41 +137,30 @@ def _check_has_all_bytes(source: Path, forms: Mapping[str, int]) -> None:
         )
 
 
-def _read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
+def _read_merges(path: Path, forms: Mapping[str, int], ordinary: Mapping[bytes, int]) -> list[BytePair]:
     """Reads the pairs of a list of merges.
 
     Args:
         path: path of the file.
+        forms: written form to id of all tokens.
         ordinary: token bytes to id of the tokens that may occur in merges.
 
     Raises:
         TokenizerFormatError: a line is not a pair of tokens whose concatenation is a token, or is a
             duplicate.
     """
-    lines = list(read_lines(path))
-    if lines and lines[0][1].startswith(_HEADER):
-        del lines[0]
-    while lines and not lines[-1][1].strip():
-        del lines[-1]
-    line_numbers: dict[tuple[bytes, bytes], int] = {}
-    for number, line in lines:
-        where, parts = f"{path}, line {number}", line.split(" ")
-        if len(parts) != 2 or not all(parts):
-            raise TokenizerFormatError(
-                f"{where}: expected two tokens separated by a space, got {line[:60]!r}"
-            )
-        pair = _parse_pair(parts[0], parts[1], ordinary, where)
+    pairs = []
+    for (left, right), number in read_merges(path, forms).items():
+        pair = _parse_pair(left, right, ordinary, f"{path}, line {number}")
         if b"".join(pair) not in ordinary:
             raise TokenizerFormatError(
-                f"{where}: {line!r} merges to {''.join(parts)!r}, which is not a token"
+                f"{path}, line {number}: '{left} {right}' merges to {left + right!r}, which is not a token"
             )
-        if pair in line_numbers:
-            raise TokenizerFormatError(f"{where}: duplicate of {line!r} in line {line_numbers[pair]}")
-        line_numbers[pair] = number
-    return list(line_numbers)
+        pairs.append(pair)
+    return pairs
 
 
-def _parse_pair(left: str, right: str, ordinary: Mapping[bytes, int], where: str) -> tuple[bytes, bytes]:
+def _parse_pair(left: str, right: str, ordinary: Mapping[bytes, int], where: str) -> BytePair:
     """Returns the bytes of two tokens that are written as `bytes_to_unicode` writes bytes.
 
     Raises:

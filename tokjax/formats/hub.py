@@ -73,11 +73,8 @@ def fetch_repository(name: RepositoryName) -> Path:
         purpose = f"no file or directory {name.text!r} exists, and {purpose}"
     hub = import_optional("huggingface_hub", extra="hub", purpose=purpose)
     errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
-    has_answered = False
     try:
-        commit, sizes = _list_files(hub, errors, name)
-        has_answered = True
-        return _download(hub, errors, name, commit, sizes)
+        return _download(hub, errors, name, *_list_files(hub, errors, name))
     except TokjaxError:
         raise
     except errors.HFValidationError as error:
@@ -92,7 +89,7 @@ def fetch_repository(name: RepositoryName) -> Path:
             raise
         cached = None if isinstance(error, errors.RevisionNotFoundError) else _find_cached(hub, name)
         if cached is None:
-            raise _describe_failure(hub, errors, name, error, has_answered=has_answered) from error
+            raise _describe_failure(hub, errors, name, error) from error
         if not isinstance(error, errors.OfflineModeIsEnabled):
             _log.warning("%s: using the files in the cache, since the hub failed: %s", name, _shorten(error))
         _warn_about_unknown_files(hub, name, cached)
@@ -123,18 +120,16 @@ def check_hub_options(name: RepositoryName, options: Mapping[str, Any]) -> None:
 
 def _list_files(hub: Any, errors: Any, name: RepositoryName) -> tuple[str, dict[str, int | None]]:
     """Returns the commit of the revision and the size of each file. Raises errors of `huggingface_hub`."""
-    api = hub.HfApi()
     timeout = hub.constants.HF_HUB_ETAG_TIMEOUT  # that of hf_hub_download; model_info has none by default
     try:
-        info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=timeout)
+        info = hub.HfApi().model_info(
+            name.repository, revision=name.revision, files_metadata=True, timeout=timeout
+        )
+        return info.sha, {file.rfilename: file.size for file in info.siblings}
     except errors.HFValidationError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # as from the page of a login
         raise ConnectionError(f"its answer is not that of a hub: {_shorten(error)}") from error
-    if info.siblings is None:  # as of a mirror
-        tree = api.list_repo_tree(name.repository, revision=info.sha, recursive=True)
-        return info.sha, {file.path: file.size for file in tree if hasattr(file, "size")}
-    return info.sha, {file.rfilename: file.size for file in info.siblings}
 
 
 def _download(
@@ -146,8 +141,9 @@ def _download(
     if exceeded := exceeds_limit("file_bytes", nbytes):
         raise TokenizerFormatError(f"{name}: {', '.join(files)} have {nbytes:,} bytes; {exceeded}")
     paths = [_fetch_file(hub, name.repository, file, commit, sizes[file]) for file in files]
-    for file in _find_unknown(hub, name.repository, commit, files[-1].rpartition("/")[0]):
-        if file not in sizes:
+    prefix = files[-1].removesuffix(files[-1].rpartition("/")[2])
+    for file in (f"{prefix}{_MAIN_FILE}", f"{prefix}{CONFIG_FILE}"):
+        if file not in sizes and _is_unknown(hub, name.repository, commit, file):
             # The library records in the cache that there is no such file, which loads without the hub need.
             with suppress(OSError, errors.HTTPError):
                 hub.hf_hub_download(name.repository, file, revision=commit)
@@ -246,54 +242,42 @@ def _find_cached(hub: Any, name: RepositoryName) -> Path | None:
     except FileNotFoundError:
         return None
     path = Path(snapshot, name.path)
-    if path.is_dir():
-        # (links to files that were deleted are not counted)
-        return (
-            path if find_tokenizer_names([entry.name for entry in path.iterdir() if entry.exists()]) else None
-        )
-    return path if path.exists() else None
+    is_there = _find_cached_names(path) if path.is_dir() else path.exists()
+    return path if is_there else None
 
 
-def _find_unknown(hub: Any, repository: str, revision: str, directory: str) -> list[str]:
-    """Returns which of the decisive files of a directory the cache neither has nor knows to be missing."""
-    paths = [f"{directory}/{file}" if directory else file for file in (_MAIN_FILE, CONFIG_FILE)]
-    return [path for path in paths if hub.try_to_load_from_cache(repository, path, revision=revision) is None]
+def _find_cached_names(directory: Path) -> list[tuple[str, ...]]:
+    # (links to files that were deleted are not counted)
+    return find_tokenizer_names([entry.name for entry in directory.iterdir() if entry.exists()])
+
+
+def _is_unknown(hub: Any, repository: str, revision: str, path: str) -> bool:
+    """Returns whether the cache neither has a file nor knows that the repository has none."""
+    return hub.try_to_load_from_cache(repository, path, revision=revision) is None
 
 
 def _warn_about_unknown_files(hub: Any, name: RepositoryName, cached: Path) -> None:
-    """Logs a warning if the repository may have files that the cache lacks and that change the tokenizer.
+    """Logs a warning if the repository may have a file that the cache lacks and that changes the tokenizer.
 
     The cache can have a part of the files, downloaded by another program or for the path of a file.
     """
-    if cached.is_dir():
-        directory = name.path
-        selected = find_tokenizer_names([entry.name for entry in cached.iterdir()])[0]
-    else:
-        directory, selected = name.path.rpartition("/")[0], (cached.name,)
-    unknown = [
-        path.rpartition("/")[2] for path in _find_unknown(hub, name.repository, name.revision, directory)
-    ]
-    if cached.is_dir() and _MAIN_FILE in unknown and selected != (TOKENIZER_FILE,):
-        path = "/".join(filter(None, (directory, selected[0])))
+    names = _find_cached_names(cached)[0] if cached.is_dir() else (cached.name,)
+    if names == (TOKENIZER_FILE,) or (names != (_MAIN_FILE,) and not cached.is_dir()):
+        return
+    decisive = CONFIG_FILE if names == (_MAIN_FILE,) else _MAIN_FILE
+    directory = name.path if cached.is_dir() else name.path.rpartition("/")[0]
+    if _is_unknown(hub, name.repository, name.revision, f"{directory}/{decisive}".lstrip("/")):
         _log.warning(
-            "%s: the cache has %s, but no %s; if the repository has one, its ids may differ: load the "
-            "tokenizer once with a network, or pass %r",
+            "%s: the cache has %s, but no %s; if the repository has one, the ids or the special tokens may "
+            "differ: load the tokenizer once with a network",
             name,
-            " and ".join(selected),
-            _MAIN_FILE,
-            str(name._replace(path=path)),
-        )
-    if CONFIG_FILE in unknown and selected == (_MAIN_FILE,):
-        _log.warning(
-            "%s: the cache has no %s; if the repository has one, load the tokenizer once with a network, "
-            "since that file declares special tokens",
-            name,
-            CONFIG_FILE,
+            " and ".join(names),
+            decisive,
         )
 
 
 def _describe_failure(
-    hub: Any, errors: Any, name: RepositoryName, error: Exception, *, has_answered: bool
+    hub: Any, errors: Any, name: RepositoryName, error: Exception
 ) -> TokenizerNotFoundError:
     """Returns the error that explains why the files of a repository are not available.
 
@@ -302,7 +286,6 @@ def _describe_failure(
         errors: the module `huggingface_hub.errors`.
         name: name of the repository.
         error: error of the library.
-        has_answered: whether the hub has listed the files of the repository.
     """
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
@@ -326,11 +309,8 @@ def _describe_failure(
     elif status is not None:
         cause = f"{endpoint} answered with the status {status}, and {not_cached}: {_shorten(error)}"
         advice = f"the token may be invalid: {login}" if status in (401, 403) else "try again later"
-    elif has_answered:
-        cause = f"{endpoint} did not send all files completely, and {not_cached}: {_shorten(error)}"
-        advice = "try again, or pass the path of its files"
     else:
-        cause = f"{endpoint} can't be reached, and {not_cached}: {_shorten(error)}"
+        cause = f"{endpoint} can't be reached or did not send all files, and {not_cached}: {_shorten(error)}"
         advice = "check the network and HF_ENDPOINT, or pass the path of its files"
     where = "" if name.has_scheme else "no such file or directory, and "
     return TokenizerNotFoundError(f"{name.text!r}: {where}{cause}", hint=Hint(advice, advice))

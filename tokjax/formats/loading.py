@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
@@ -15,34 +14,21 @@ from tokjax._util.atomic_files import check_path
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken, get_tiktoken_encoding
-from tokjax.formats.detection import (
-    FORMATS,
-    DetectedTokenizer,
-    Format,
-    detect_tokenizer_files,
-)
-from tokjax.formats.gpt2_files import read_gpt2
+from tokjax.formats.detection import DetectedTokenizer, detect_tokenizer_files
+from tokjax.formats.file_formats import FORMATS, Format, find_options
 from tokjax.formats.hub import check_hub_options, fetch_repository
-from tokjax.formats.huggingface.tokenizer_json import from_huggingface, read_huggingface
+from tokjax.formats.huggingface.tokenizer_json import from_huggingface
 from tokjax.formats.names import EncodingName, RepositoryName, UrlName, parse_name
 from tokjax.formats.remote_files import open_files
-from tokjax.formats.sentencepiece_files import read_sentencepiece
-from tokjax.formats.tiktoken_files import read_tiktoken
-from tokjax.formats.tokjax_json import read_tokjax
-from tokjax.formats.word_bpe_files import read_word_bpe
-from tokjax.formats.wordpiece_files import read_wordpiece
-from tokjax.models.wordpiece import wordpiece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Literal, Unpack
 
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
     from tokjax.models.byte_bpe import Normalizer
-    from tokjax.models.word_bpe import EndOfWord, Unknown
     from tokjax.pretokenize.patterns import Pattern
-    from tokjax.pretokenize.word_boundaries import Splitter
 
 
 class LoadOptions(TypedDict, total=False):
@@ -70,11 +56,6 @@ class LoadOptions(TypedDict, total=False):
         continuing_prefix: prefix of tokens that continue a word, as in `wordpiece`.
         max_word_characters: maximum length of a word in characters, as in `wordpiece`.
         cleanup: whether decoding removes the space before punctuation, as in `wordpiece`.
-        end_of_word: mark of the end of a word, as in `word_bpe`, or `"auto"` to determine it from the files.
-        splitter: rule that separates words, as in `word_bpe`; `None` for `"whitespace"`.
-        unknown: text that becomes one unknown token, as in `word_bpe`; `None` for `"word"`.
-        byte_level: whether words are merged from bytes, as in `word_bpe`; `None` to determine it from the
-            files.
     """
 
     bos_token: str | None
@@ -94,10 +75,6 @@ class LoadOptions(TypedDict, total=False):
     continuing_prefix: str
     max_word_characters: int
     cleanup: bool
-    end_of_word: EndOfWord | Literal["auto"] | None
-    splitter: Splitter | None
-    unknown: Unknown | None
-    byte_level: bool | None
 
 
 def load_tokenizer(
@@ -130,16 +107,17 @@ def load_tokenizer(
     | `"huggingface"` | `tokenizer.json` |
     | `"gpt2"` | `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` |
     | `"sentencepiece"` | a `.model` file |
-    | `"tiktoken"` | a rank file, `tekken.json`, `claude.json` |
+    | `"tiktoken"` | a rank file, `tekken.json` |
     | `"wordpiece"` | `vocab.txt` |
     | `"word_bpe"` | `vocab.txt` and `merges.txt` |
 
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
     read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
     or EOS token, CLS or SEP also has that role, as in BERT (but not with a `.model`). The options
-    `bos_token`, `eos_token` and `pad_token` override them in every format except `"tokjax"`, which has no
-    options. `with_roles` sets any role of a loaded tokenizer.
+    `bos_token`, `eos_token` and `pad_token` override them in every format. `with_roles` sets any role of a
+    loaded tokenizer.
 
+    - `"tokjax"` also accepts `unk_token`.
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
       fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
       tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
@@ -153,11 +131,12 @@ def load_tokenizer(
     - `"tiktoken"` also accepts `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A rank
       file contains neither a split pattern nor special tokens. They are taken from the published encoding
       that the file is named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and
-      `special_tokens`. `tekken.json` and `claude.json` contain both.
+      `special_tokens`. A `tekken.json` contains both.
     - `"wordpiece"` also accepts the options of `wordpiece`. Without a `tokenizer_config.json`, `lowercase` is
       required if the vocabulary has tokens in upper case.
-    - `"word_bpe"` also accepts the options of `word_bpe` except `clean_text` and `handle_chinese_chars`. By
-      default, the ids equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1.
+    - `"word_bpe"` also accepts `unk_token` and `special_tokens` (names). The ids equal those of
+      KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1. For other options, pass the tokens
+      and merges to `word_bpe`.
 
     transformers (the extra `tokjax[transformers]`) reads directories whose configuration files name a class
     with other ids, such as RoBERTa's, CLIP's and XLM-R's, or declare tokens that the files do not have.
@@ -193,10 +172,13 @@ def load_tokenizer(
         check_hub_options(name, options)
     with open_files(name or path) as found:
         detected = _detect(found, format)
-        reader = _READERS[detected.format]
-        _check_options(reader, options, f"the format {detected.format!r} ({detected.reason})")
+        row = FORMATS[detected.format]
+        where = f"the format {detected.format!r} ({detected.reason})"
+        _check_options(row.options, options, where, row.make)
         with _pause_garbage_collection():
-            return reader(*detected.files, **options)
+            others: dict[str, Any] = {**options}
+            names = {role: others.pop(f"{role}_token") for role in row.roles if f"{role}_token" in options}
+            return row.read(*detected.files, names, **others)
 
 
 def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
@@ -235,7 +217,7 @@ def _load_encoding(
     """Loads an encoding of tiktoken by its name."""
     if format_ not in ("auto", "tiktoken"):
         raise InvalidArgumentError(f"{name!r} is an encoding of tiktoken; leave out format={format_!r}")
-    _check_options(from_tiktoken, options, f"the encoding {name!r} of tiktoken")
+    _check_options(find_options(from_tiktoken), options, f"the encoding {name!r} of tiktoken")
     return from_tiktoken(get_tiktoken_encoding(name), **options)
 
 
@@ -248,7 +230,7 @@ def _convert(
         raise InvalidArgumentError(f"format={format_!r} is for paths, not for {type_name} objects")
     library = protocol.find_library(tokenizer)
     convert = _get_unchanged if library is None else _ADAPTERS[library]
-    _check_options(convert, options, f"the conversion of {type_name} objects")
+    _check_options(find_options(convert), options, f"the conversion of {type_name} objects")
     return convert(tokenizer, **options)
 
 
@@ -269,20 +251,10 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "clean_text": _BOOL,
     "handle_chinese_chars": _OPTIONAL_BOOL,
     "cleanup": _BOOL,
-    "byte_level": _OPTIONAL_BOOL,
     "continuing_prefix": ((str,), "a string"),
     "max_word_characters": ((int, np.integer), "an integer"),
 }
 """Types of options, and a description for errors. Options not listed are strings or `None`."""
-_READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
-    "tokjax": read_tokjax,
-    "huggingface": read_huggingface,
-    "gpt2": read_gpt2,
-    "sentencepiece": read_sentencepiece,
-    "tiktoken": read_tiktoken,
-    "wordpiece": read_wordpiece,
-    "word_bpe": read_word_bpe,
-}
 _ADAPTERS: Mapping[str, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
     "tokenizers": from_huggingface,
     "transformers": from_huggingface,
@@ -296,10 +268,17 @@ def _detect(path: Any, format_: Format | Literal["auto"]) -> DetectedTokenizer:
     """Returns the files to read; raises if a directory has another format than the one that was passed."""
     if format_ == "auto" or not isinstance(path, (str, os.PathLike, Iterable)):
         return detect_tokenizer_files(path)
+    num_files = FORMATS[format_].num_files
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
-        return DetectedTokenizer(format_, tuple(map(check_path, path)), "from the argument format=")
+        files = tuple(map(check_path, path))
+        if len(files) != num_files:
+            raise InvalidArgumentError(
+                f"a tokenizer of the format {format_!r} has {num_files} file(s), not {len(files)}: "
+                f"{', '.join(map(str, files))}"
+            )
+        return DetectedTokenizer(format_, files, "from the argument format=")
     target = check_path(path)
-    if format_ in ("gpt2", "word_bpe") or target.is_dir():
+    if num_files > 1 or target.is_dir():
         detected = detect_tokenizer_files(target)
         if detected.format != format_:
             raise InvalidArgumentError(
@@ -310,31 +289,26 @@ def _detect(path: Any, format_: Format | Literal["auto"]) -> DetectedTokenizer:
     return DetectedTokenizer(format_, (target,), "from the argument format=")
 
 
-def _check_options(reader: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
-    """Raises `InvalidArgumentError` for an option that a function does not have, or of the wrong type.
+def _check_options(
+    allowed: Collection[str], options: Mapping[str, Any], where: str, make: Callable[..., Any] | None = None
+) -> None:
+    """Raises `InvalidArgumentError` for an option that is not allowed, or of the wrong type.
 
     Args:
-        reader: function that takes the options as keywords.
+        allowed: names of the options.
         options: options by name.
         where: description of the format, for errors.
+        make: function that makes such a tokenizer in memory, and may have more options.
     """
-    allowed = {
-        name
-        for function in ((reader, wordpiece) if reader is read_wordpiece else (reader,))
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-    unknown = sorted(set(options) - allowed)
-    if unknown:
+    for name in sorted(options.keys() - allowed):
+        advice = f"; call tokjax.{make.__name__} with it" if make and name in find_options(make) else ""
         raise InvalidArgumentError(
-            f"{where} has no option {unknown[0]!r}; it has {', '.join(sorted(allowed)) or 'none'}"
+            f"{where} has no option {name!r}; it has {', '.join(sorted(allowed)) or 'none'}{advice}"
         )
     for name, value in options.items():
-        types, expected = (
-            (_SPECIAL_TOKENS if reader is read_tiktoken else _SPECIAL_NAMES)
-            if name == "special_tokens"
-            else _TYPES.get(name, _TEXT)
-        )
+        types, expected = _TYPES.get(name, _TEXT)
+        if name == "special_tokens":
+            types, expected = _SPECIAL_TOKENS if "encoding" in allowed else _SPECIAL_NAMES
         if not isinstance(value, types) or (name == "special_tokens" and isinstance(value, str)):
             raise InvalidArgumentError(f"{name} must be {expected}, not {value!r:.80}")
 

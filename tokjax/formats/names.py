@@ -40,8 +40,8 @@ _HUB_PAGE = re.compile(
 _FILE_NAME = re.compile(r"(?i).*\.(json|model(\.v\w+)?|txt|tiktoken|vocab|bpe|codes|gz|tsv)")
 DEFAULT_REVISION = "main"
 _HELP = (
-    "a name is 'OWNER/NAME' or 'hf://OWNER/NAME@REVISION' for a repository of the Hugging Face hub, or "
-    "'tiktoken://ENCODING'; URLs are accepted, too"
+    "a name is 'OWNER/NAME' or 'hf://OWNER/NAME@REVISION/PATH' for a repository of the Hugging Face hub "
+    "(write a slash in a revision as %2F), or 'tiktoken://ENCODING'; URLs are accepted, too"
 )
 """Description of names, for errors."""
 
@@ -139,16 +139,8 @@ def _parse_short_form(text: str) -> RepositoryName | EncodingName:
         return _get_encoding_name(text)
     found = _SHORT_FORM.fullmatch(text)
     if found is None or is_file_name(text):
-        help_ = _HELP
         expanded = expand_home(text)
-        if expanded is not None:
-            help_ = f"~ is not expanded: pass {expanded!r}"
-        elif len(text) < 200 and "@" in text and _HUB_NAME.fullmatch(_HUB_SCHEME + text):
-            name, _, revision = text.partition("@")
-            help_ = (
-                f"for a path in a repository pass {_HUB_SCHEME + text!r}, and for a branch with a slash "
-                f"{name + '@' + quote(revision, safe='')!r}"
-            )
+        help_ = _HELP if expanded is None else f"~ is not expanded: pass {expanded!r}"
         raise TokenizerNotFoundError(f"{text[:200]!r}: no such file or directory, and not a name; {help_}")
     return RepositoryName(text, found["repository"], unquote(found["revision"] or DEFAULT_REVISION))
 

@@ -13,6 +13,7 @@ from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, s
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from tokjax.core.vocabulary import Role
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
@@ -23,11 +24,7 @@ _PLAIN = ("llama", "mistral")
 
 
 def read_sentencepiece(
-    path: str | os.PathLike[str],
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = "auto",
+    path: str | os.PathLike[str], roles: Mapping[Role, str | None]
 ) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
     """Reads a SentencePiece model.
 
@@ -37,10 +34,10 @@ def read_sentencepiece(
 
     Args:
         path: path of the `.model` file.
-        bos_token: special token to insert at the start of a text; `"auto"` for the one with the role BOS.
-            `None` inserts none, unless `tokenizer_config.json` in the same directory sets `add_bos_token`.
-        eos_token: special token to insert at the end of a text; likewise with `add_eos_token`.
-        pad_token: special token that pads a batch; `"auto"` for the one with that role, `None` for none.
+        roles: role to the name of a special token, or `"auto"` for the one with that role. BOS is inserted at
+            the start of each text, and EOS at its end. `None` or no name inserts none, unless
+            `tokenizer_config.json` in the same directory sets `add_bos_token` or `add_eos_token`. Without a
+            name, padding is `"auto"`; `None` for none.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -50,24 +47,26 @@ def read_sentencepiece(
     """
     source = check_path(path)
     companion = read_companion_config(source.parent)
-    passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
-    tokenizer = sentencepiece(source, pad_token=None if pad_token is None else "auto")
-    overrides = {role: None if name == "auto" else name for role, name in passed.items()}
+    has_padding = roles.get("pad", "auto") is not None
+    tokenizer = sentencepiece(source, pad_token="auto" if has_padding else None)
+    overrides = {role: None if name == "auto" else name for role, name in roles.items()}
     vocabulary = tokenizer.vocabulary
     ids = {name.decode("utf-8"): id_ for name, id_ in vocabulary.ordinary.items()}
     known = {name: ids[name] for name in tokenizer.symbols if name in ids} | dict(vocabulary.special)
     control = vocabulary.special.keys() - tokenizer.symbols
     reason = find_difference(source, known, companion, _PLAIN, control)
     if reason is not None:
-        inserted_names = {f"{role}_token": passed[role] for role in TEMPLATE_ROLES if passed[role] == "auto"}
+        inserted_names = {f"{role}_token": "auto" for role in TEMPLATE_ROLES if roles.get(role) == "auto"}
         return convert_files({source.name: source}, reason, ids, overrides, **inserted_names)
     # The unknown piece is always that of the model.
-    ignored = {"unk"} if pad_token is not None else {"unk", "pad"}
+    ignored = {"unk"} if has_padding else {"unk", "pad"}
     declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}
-    roles = {
+    all_roles = {
         **vocabulary.roles,
         **select_roles(declared, vocabulary.ordinary, vocabulary.special),
         **resolve_roles(vocabulary.special, overrides, {}),
     }
-    inserted = [role for role in TEMPLATE_ROLES if passed[role] or companion.config.get(f"add_{role}_token")]
-    return declare_roles(tokenizer, roles, inserted)
+    inserted = [
+        role for role in TEMPLATE_ROLES if roles.get(role) or companion.config.get(f"add_{role}_token")
+    ]
+    return declare_roles(tokenizer, all_roles, inserted)

@@ -1,14 +1,13 @@
-"""tiktoken's rank files, JSON files with ranks, and published encodings.
+"""tiktoken's rank files, Mistral's `tekken.json`, and published encodings.
 
 A rank file has one line per token: its bytes in base64, and its rank. The rank is the id, and the order in
 which tokens merge. The split pattern and the special tokens are not in the file; `ENCODINGS` has them for the
-published files. Two JSON formats contain all three: Mistral's `tekken.json`, and the format of tiktoken's
-JavaScript ports, such as `claude.json`.
+published files. A `tekken.json` contains all three.
 
-    bytes   rank file    claude.json, 'bpe_ranks'   tekken.json, 'vocab'
-    "!"     IQ== 0       ! 5 IQ== Ig==              {"rank": 0, "token_bytes": "IQ=="}
-    '"'     Ig== 1                                  {"rank": 1, "token_bytes": "Ig=="}
-    ids     0, 1         5, 6                       rank + number of special tokens
+    bytes   rank file    tekken.json, 'vocab'
+    "!"     IQ== 0       {"rank": 0, "token_bytes": "IQ=="}
+    '"'     Ig== 1       {"rank": 1, "token_bytes": "Ig=="}
+    ids     0, 1         rank + number of special tokens
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.tokenizer_files import (
     BYTE_ORDER_MARK,
-    decompress_header,
     parse_json_object,
-    read_decompressed,
+    read_bytes,
     resolve_roles,
 )
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
@@ -52,8 +50,6 @@ _TEKKEN_SPECIAL = [
 ]
 """Special tokens of a `tekken.json` without a list of them, which is valid up to version 7."""
 _LAST_VERSION_WITHOUT_LIST = 7
-_TEKKEN = "tekken"
-"""Encoding of `tekken.json`, which contains its pattern and special tokens."""
 _NUM_SPECIAL = 256
 """Number of special tokens of Llama 3 and Kimi K2, named and reserved ones."""
 _NUM_LLAMA4_SPECIAL = 2048
@@ -99,8 +95,13 @@ def _build_harmony_special_tokens() -> dict[str, int]:
         "<|call|>": 200012,
         "<|endofprompt|>": 200018,  # `<|reserved_200018|>` is a second name
     }
-    reserved_ids = set(range(200000, 201088)).difference(named_tokens.values()) | {200018}
-    return named_tokens | {f"<|reserved_{i}|>": i for i in sorted(reserved_ids)}
+    return _reserve(named_tokens, range(200000, 201088), "<|reserved_{}|>") | {"<|reserved_200018|>": 200018}
+
+
+def _reserve(named_tokens: Mapping[str, int], ids: Iterable[int], name: str) -> dict[str, int]:
+    """Returns named special tokens, and those that are named after the other ids."""
+    unused_ids = set(ids).difference(named_tokens.values())
+    return {**named_tokens, **{name.format(id_): id_ for id_ in unused_ids}}
 
 
 def _number(names: Iterable[str], first_id: int) -> dict[str, int]:
@@ -173,10 +174,9 @@ def _make_kimi_k2() -> Encoding:
         "[PAD]": 163839,
     }
     num_ranks = 163584
-    ids = set(range(num_ranks, num_ranks + _NUM_SPECIAL)) - set(named_tokens.values())
-    reserved = {f"<|reserved_token_{id_}|>": id_ for id_ in ids}
+    ids = range(num_ranks, num_ranks + _NUM_SPECIAL)
     roles: dict[Role, str] = {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"}
-    return Encoding("kimi_k2", named_tokens | reserved, num_ranks, roles)
+    return Encoding("kimi_k2", _reserve(named_tokens, ids, "<|reserved_token_{}|>"), num_ranks, roles)
 
 
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256, in_tiktoken=True)
@@ -245,41 +245,31 @@ def describe_missing_ranks(name: str) -> str:
 
 def read_tiktoken(
     path: str | os.PathLike[str],
+    roles: Mapping[Role, str | None],
     *,
     encoding: str | None = None,
     pattern: Pattern | None = None,
     special_tokens: Mapping[str, int] | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
 ) -> ByteLevelBPE:
-    r"""Reads a rank file, or a JSON file with ranks.
+    r"""Reads a rank file, or Mistral's `tekken.json`.
 
     Each line of a rank file has the bytes of a token in base64, a space, and the rank of the token. The file
     contains neither the split pattern nor the special tokens. They are taken from the published encoding that
     the file is named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and
-    `special_tokens`. Lines may be in any order and may end in `\r\n`. Empty lines are ignored. The file can
-    be compressed with gzip (`cl100k_base.tiktoken.gz`).
+    `special_tokens`. Lines may be in any order and may end in `\r\n`. Empty lines are ignored.
 
-    Two JSON formats with ranks, pattern and special tokens are supported: Mistral's `tekken.json`, in which
-    the special tokens have the lowest ids, and the format of tiktoken's JavaScript ports, such as
-    `claude.json`. Anthropic's package for the latter normalizes texts to NFKC first; to get the same ids,
-    encode `unicodedata.normalize("NFKC", text)`.
+    A `tekken.json` contains the ranks, the pattern and the special tokens, which have the lowest ids.
 
     Args:
         path: path of the file.
-        encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`, or
-            `"tekken"` for a `tekken.json`, where it changes nothing.
+        roles: role to the name of a special token. Without a name, it is that of the encoding; `<s>`, `</s>`
+            and `<pad>` of a `tekken.json`; and otherwise `<|endoftext|>` for EOS, if it is a special token.
+        encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`. A `tekken.json` takes
+            none.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.
         normalizer: normalization of texts, as in `byte_level_bpe`.
-        bos_token: special token in the role of BOS. `None` uses that of the encoding, and `<s>` of a
-            `tekken.json`.
-        eos_token: special token in the role of EOS. `None` uses that of the encoding, `</s>` of a
-            `tekken.json`, and otherwise `<|endoftext|>` if it is a special token.
-        pad_token: special token that pads a batch. `None` uses that of the encoding, and `<pad>` of a
-            `tekken.json`.
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
@@ -292,42 +282,32 @@ def read_tiktoken(
             a JSON file is missing or invalid.
     """
     source = check_path(path)
-    data = read_decompressed(source)
-    default_roles: Mapping[Role, str] = _OPENAI_ROLES
+    data = read_bytes(source)
+    preset: Encoding | None
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
         contents = parse_json_object(data, str(source))
-        if encoding is not None and not (encoding == _TEKKEN and isinstance(contents.get("vocab"), list)):
+        if encoding is not None:
             raise InvalidArgumentError(
                 f"{source}: contains a pattern and special tokens; leave out encoding="
             )
-        json_ranks = parse_json_ranks(contents, str(source))
-        ranks, default_roles = json_ranks.ranks, json_ranks.roles
-        preset: Encoding | None = Encoding(json_ranks.pattern, json_ranks.special_tokens, len(ranks))
+        ranks, preset = _parse_tekken(contents, str(source))
     else:
         preset = _find_encoding(source, encoding, pattern)
-        default_roles = preset.roles if preset else default_roles
         ranks = _parse_ranks(data, str(source))
     if preset is not None and pattern is None and len(ranks) != preset.num_ranks:
         raise TokenizerFormatError(
-            f"{source}: has {len(ranks)} ranks, but the encoding {encoding or _get_stem(source)!r} has "
+            f"{source}: has {len(ranks)} ranks, but the encoding {encoding or source.stem!r} has "
             f"{preset.num_ranks}; if it is a different encoding, pass pattern= and special_tokens="
         )
     if special_tokens is None:
         special_tokens = preset.special_tokens if preset else {}
-    roles = resolve_roles(
-        special_tokens, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, default_roles
-    )
+    all_roles = resolve_roles(special_tokens, roles, preset.roles if preset else _OPENAI_ROLES)
     with as_format_errors(str(source)):
         return make_byte_level_bpe(
-            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE),
+            make_vocabulary(ranks, special_tokens, all_roles, EMPTY_TEMPLATE),
             pattern or (preset.pattern if preset else ""),
             normalizer,
         )
-
-
-def _get_stem(source: Path) -> str:
-    """Returns the name of a rank file without suffixes, the last of which can be `.gz`."""
-    return source.with_name(source.name.removesuffix(".gz")).stem
 
 
 def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> Encoding | None:
@@ -335,18 +315,12 @@ def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> E
 
     Returns `None` if the file is not named after one, but the caller passes a pattern.
     """
-    if name == _TEKKEN:
-        raise InvalidArgumentError(
-            f"{source}: a rank file, but the encoding 'tekken' is in Mistral's tekken.json; pass its path, "
-            "or pattern='tekken' and special_tokens="
-        )
     if name is not None and name not in ENCODINGS:
-        names = ", ".join([*ENCODINGS, _TEKKEN])
-        raise InvalidArgumentError(f"encoding must be one of {names}, not {name!r}")
-    preset = ENCODINGS.get(name or _get_stem(source))
+        raise InvalidArgumentError(f"encoding must be one of {', '.join(ENCODINGS)}, not {name!r}")
+    preset = ENCODINGS.get(name or source.stem)
     if preset is None and pattern is None:
         raise InvalidArgumentError(
-            f"{source}: a rank file has no split pattern, and {_get_stem(source)!r} is not a published "
+            f"{source}: a rank file has no split pattern, and {source.stem!r} is not a published "
             f"encoding ({', '.join(ENCODINGS)}); pass encoding=NAME, or pattern= and special_tokens="
         )
     return preset
@@ -381,8 +355,8 @@ def _parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
 
 
 def is_rank_file(header: bytes) -> bool:
-    """Returns whether a file, compressed or not, begins with a line of a base64 token and a rank."""
-    line, line_end, _ = decompress_header(header).removeprefix(BYTE_ORDER_MARK).partition(b"\n")
+    """Returns whether a file begins with a line of a base64 token and a rank."""
+    line, line_end, _ = header.partition(b"\n")
     try:
         _parse_token_and_rank(line, "")
     except TokenizerFormatError:
@@ -407,77 +381,26 @@ def _parse_token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
     return token, rank
 
 
-class JsonRanks(NamedTuple):
-    """Contents of a JSON file with ranks.
-
-    Attributes:
-        ranks: token bytes to id. The lower id merges first.
-        pattern: the split pattern.
-        special_tokens: name to id.
-        roles: role to the name of the special token that has it, if that token exists.
-    """
-
-    ranks: dict[bytes, int]
-    pattern: str
-    special_tokens: dict[str, int]
-    roles: Mapping[Role, str]
+def is_tekken(contents: Mapping[str, Any]) -> bool:
+    """Returns whether a JSON object is a `tekken.json`."""
+    return isinstance(contents.get("vocab"), list) and isinstance(contents.get("config"), dict)
 
 
-def describe_json_ranks(contents: Mapping[str, Any]) -> str | None:
-    """Returns a phrase that names the format of a JSON object with ranks; `None` for other objects."""
-    if isinstance(contents.get("bpe_ranks"), str):
-        return "its 'bpe_ranks' are base64 tokens, as in tiktoken's JavaScript ports"
-    if isinstance(contents.get("vocab"), list) and isinstance(contents.get("config"), dict):
-        return "it has a 'config' and a 'vocab', as Mistral's tekken.json does"
-    return None
+def _parse_tekken(contents: Mapping[str, Any], where: str) -> tuple[dict[bytes, int], Encoding]:
+    """Parses a `tekken.json`: token bytes to id, and the pattern and special tokens.
 
-
-def parse_json_ranks(contents: Mapping[str, Any], where: str) -> JsonRanks:
-    """Parses a JSON object with ranks, a split pattern and special tokens.
+    The lowest ids are those of special tokens. Special tokens without a name are called `<SPECIAL_id>`. Only
+    the first `default_vocab_size - default_num_special_tokens` entries of `vocab` are tokens.
 
     Args:
         contents: parsed JSON object.
         where: name of the file, for errors.
-
-    Raises:
-        TokenizerFormatError: the object is in neither of the two formats, or a value is invalid.
     """
-    if describe_json_ranks(contents) is None:
+    if not is_tekken(contents):
         raise TokenizerFormatError(
-            f"{where}: a JSON object without ranks: expected 'bpe_ranks', or 'vocab' and 'config'; its keys "
-            f"are {list(contents)[:10]}"
+            f"{where}: a JSON object without ranks: expected 'vocab' and 'config', as in Mistral's "
+            f"tekken.json; its keys are {list(contents)[:10]}"
         )
-    read = _parse_compressed if isinstance(contents.get("bpe_ranks"), str) else _parse_tekken
-    return read(contents, where)
-
-
-def _parse_compressed(contents: Mapping[str, Any], where: str) -> JsonRanks:
-    """Parses lines of the form `! OFFSET TOKEN TOKEN ...`. The tokens of a line have ids from its offset."""
-    ranks: dict[bytes, int] = {}
-    num_tokens = 0
-    for number, line in enumerate(contents["bpe_ranks"].splitlines(), 1):
-        location = f"{where}, line {number} of 'bpe_ranks'"
-        mark, *parts = line.split()
-        if mark != "!" or not parts or not re.fullmatch("[0-9]{1,9}", parts[0]):
-            raise TokenizerFormatError(f"{location}: expected '! OFFSET TOKEN ...', got {line[:60]!r}")
-        tokens = [_decode_token(encoded, location) for encoded in parts[1:]]
-        ranks |= zip(tokens, range(int(parts[0]), int(parts[0]) + len(tokens)), strict=True)
-        num_tokens += len(tokens)
-    special = contents.get("special_tokens", {})
-    if not isinstance(special, dict):
-        raise TokenizerFormatError(
-            f"{where}: 'special_tokens' is {special!r}; expected an object of names and ids"
-        )
-    json_ranks = JsonRanks(ranks, contents.get("pat_str", ""), special, {"eos": "<|endoftext|>"})
-    return _check_ranks(json_ranks, num_tokens, where)
-
-
-def _parse_tekken(contents: Mapping[str, Any], where: str) -> JsonRanks:
-    """Parses a `tekken.json`.
-
-    The lowest ids are those of special tokens. Special tokens without a name are called `<SPECIAL_id>`. Only
-    the first `default_vocab_size - default_num_special_tokens` entries of `vocab` are tokens.
-    """
     config = contents["config"]
     num_special, vocab_size = (
         _parse_count(config, name, where) for name in ("default_num_special_tokens", "default_vocab_size")
@@ -490,14 +413,19 @@ def _parse_tekken(contents: Mapping[str, Any], where: str) -> JsonRanks:
             f"{num_special}, but it lists {len(contents['vocab'])} tokens and {len(listed)} special tokens"
         )
     special = listed | {f"<SPECIAL_{id_}>": id_ for id_ in range(len(listed), num_special)}
-    tokens: list[bytes] = []
+    ranks: dict[bytes, int] = {}
     for i, entry in enumerate(contents["vocab"][:num_tokens]):
         if not isinstance(entry, dict) or entry.get("rank") != i:
             raise TokenizerFormatError(f"{where}: token {i} of 'vocab' must have the rank {i}: {entry!r:.80}")
-        tokens.append(_decode_token(entry.get("token_bytes"), f"{where}, token {i} of 'vocab'"))
-    ranks = dict(zip(tokens, range(num_special, vocab_size), strict=True))
-    json_ranks = JsonRanks(ranks, config.get("pattern", ""), special, _TEKKEN_ROLES)
-    return _check_ranks(json_ranks, num_tokens, where)
+        token = _decode_token(entry.get("token_bytes"), f"{where}, token {i} of 'vocab'")
+        if ranks.setdefault(token, i + num_special) != i + num_special:
+            raise TokenizerFormatError(f"{where}: token {i} of 'vocab' is a duplicate: {token!r:.80}")
+    pattern = config.get("pattern")
+    if not isinstance(pattern, str) or not pattern:
+        raise TokenizerFormatError(
+            f"{where}: the split pattern is {pattern!r}; expected a regular expression"
+        )
+    return ranks, Encoding(find_pattern_name(pattern) or pattern, special, len(ranks), _TEKKEN_ROLES)
 
 
 def _parse_tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dict[str, int]:
@@ -523,17 +451,6 @@ def _parse_tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dic
             )
         special[name] = entry.get("rank")
     return special
-
-
-def _check_ranks(json_ranks: JsonRanks, num_tokens: int, where: str) -> JsonRanks:
-    """Checks for duplicate tokens and a valid pattern; replaces a published pattern by its name."""
-    if len(json_ranks.ranks) != num_tokens:
-        raise TokenizerFormatError(f"{where}: has {num_tokens - len(json_ranks.ranks)} duplicate tokens")
-    if not isinstance(json_ranks.pattern, str) or not json_ranks.pattern:
-        raise TokenizerFormatError(
-            f"{where}: the split pattern is {json_ranks.pattern!r}; expected a regular expression"
-        )
-    return json_ranks._replace(pattern=find_pattern_name(json_ranks.pattern) or json_ranks.pattern)
 
 
 def _decode_token(encoded: Any, where: str) -> bytes:

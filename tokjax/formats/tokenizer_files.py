@@ -6,11 +6,9 @@ Files may come from untrusted sources. They are read within `tokjax.limits`, and
 from __future__ import annotations
 
 import errno
-import gzip
-import io
 import json
 import os
-import zlib
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.atomic_files import get_identity, open_regular
@@ -20,7 +18,7 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.format_errors import check_is_not_pointer, check_vocab_size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
@@ -28,9 +26,8 @@ if TYPE_CHECKING:
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Byte order mark in UTF-8, which `read_lines` removes from the start of a file."""
-GZIP_HEADER = b"\x1f\x8b"
-"""First bytes of a file in the gzip format."""
-_MAX_DECOMPRESSED_BYTES = 1 << 26
+_GZIP_HEADER = b"\x1f\x8b"
+_MERGES_HEADER = "#version"
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
@@ -50,13 +47,17 @@ BERT_ROLES: Mapping[Role, Role] = {"bos": "cls", "eos": "sep"}
 """Roles that BERT's files do not declare, and the role whose token begins or ends each text instead."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """Reads a whole file.
+def read_bytes(path: Path, maximum: int = -1) -> bytes:
+    """Reads a file.
+
+    Args:
+        path: path of the file.
+        maximum: number of bytes to read; by default all.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        TokenizerFormatError: it is not a regular file, is empty, is a pointer of Git LFS, or exceeds the
-            limit `file_bytes`.
+        TokenizerFormatError: it is not a regular file, is empty, compressed, or a pointer of Git LFS, or
+            exceeds the limit `file_bytes`.
     """
     check_is_file(path)
     with open_regular(path) as file:
@@ -64,43 +65,13 @@ def read_bytes(path: Path) -> bytes:
         exceeded = exceeds_limit("file_bytes", size)
         if exceeded:
             raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
-        data = file.read()
+        data = file.read(maximum)
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
     check_is_not_pointer(data, str(path))
+    if data.startswith(_GZIP_HEADER):
+        raise TokenizerFormatError(f"{path}: is compressed with gzip; decompress it first")
     return data
-
-
-def read_decompressed(path: Path) -> bytes:
-    """Reads a whole file, and decompresses it if it is in the gzip format.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        TokenizerFormatError: as for `read_bytes`, or the data is damaged or has more than 64 MiB.
-    """
-    data = read_bytes(path)
-    if not data.startswith(GZIP_HEADER):
-        return data
-    try:
-        with gzip.open(io.BytesIO(data)) as file:
-            data = file.read(_MAX_DECOMPRESSED_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise TokenizerFormatError(f"{path}: not gzip, or truncated: {error}") from error
-    if len(data) > _MAX_DECOMPRESSED_BYTES:
-        raise TokenizerFormatError(
-            f"{path}: has more than {_MAX_DECOMPRESSED_BYTES:,} bytes when decompressed"
-        )
-    return data
-
-
-def decompress_header(header: bytes) -> bytes:
-    """Returns the first bytes of a file, at most 4 KiB and decompressed if they are in the gzip format."""
-    if not header.startswith(GZIP_HEADER):
-        return header
-    try:
-        return zlib.decompressobj(wbits=31).decompress(header, 1 << 12)
-    except zlib.error:
-        return header
 
 
 def check_is_file(path: Path) -> None:
@@ -128,6 +99,43 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
             raise TokenizerFormatError(f"{path}, line {number}: not UTF-8: {error}") from error
+
+
+def read_merges(path: Path, tokens: Collection[str]) -> dict[tuple[str, str], int]:
+    """Reads a list of merges: pairs of tokens in order of priority, and the numbers of their lines.
+
+    Lines that begin with `#` before the first merge are comments. Empty lines are ignored.
+
+    Args:
+        path: path of the file.
+        tokens: tokens of the vocabulary, which distinguish merges that begin with `#` from comments.
+
+    Raises:
+        TokenizerFormatError: a line is not a pair of tokens, or is a duplicate.
+    """
+    line_numbers: dict[tuple[str, str], int] = {}
+    for number, line in read_lines(path):
+        parts = re.split("[ \t]+", line.strip(" \t"))
+        if parts == [""] or (not line_numbers and _is_comment(parts, tokens)):
+            continue
+        if len(parts) != 2:
+            raise TokenizerFormatError(
+                f"{path}, line {number}: expected two tokens; remove counts after them; got {line[:60]!r}"
+            )
+        pair = parts[0], parts[1]
+        if pair in line_numbers:
+            raise TokenizerFormatError(
+                f"{path}, line {number}: duplicate of {line!r} in line {line_numbers[pair]}"
+            )
+        line_numbers[pair] = number
+    return line_numbers
+
+
+def _is_comment(parts: Sequence[str], tokens: Collection[str]) -> bool:
+    """Returns whether a line before the first merge is a comment. Some merges begin with `#`, too."""
+    if parts[0].startswith(_MERGES_HEADER):
+        return True
+    return parts[0].startswith("#") and (len(parts) == 1 or "".join(parts[:2]) not in tokens)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

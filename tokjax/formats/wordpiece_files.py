@@ -7,13 +7,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import check_path
-from tokjax.core.vocabulary import ROLES
 from tokjax.errors import Hint, TokenizerFormatError
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
+from tokjax.formats.huggingface.built_in import check_special_words
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.export import build_tokenizer_json
 from tokjax.formats.huggingface.tokenizer_json import convert_files
-from tokjax.formats.huggingface.word_definition import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     read_companion_config,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    from tokjax.core.vocabulary import Role
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
@@ -38,6 +38,7 @@ _RWKV = re.compile(r"""\d+ b?(['"]).*\1 \d+""")
 
 def read_wordpiece(
     path: str | os.PathLike[str],
+    roles: Mapping[Role, str | None],
     *,
     special_tokens: Sequence[str] = (),
     lowercase: bool | None = None,
@@ -53,6 +54,8 @@ def read_wordpiece(
 
     Args:
         path: path of the file.
+        roles: role to the name of a special token, as in `wordpiece`. Without a name, it is the one that the
+            configuration has.
         special_tokens: names of additional special tokens, as in `wordpiece`.
         lowercase: whether texts are converted to lower case. `None` uses `do_lower_case` of the
             configuration. Without it, the value is `True` as for BERT, or an error if the vocabulary has
@@ -90,12 +93,11 @@ def read_wordpiece(
     config = companion.config
     reason = find_difference(source, tokens, companion, _PLAIN)
     if reason is not None:
-        names = {role: options.pop(f"{role}_token", None) for role in ROLES}
         return convert_files(
             {"vocab.txt": source},
             reason,
             tokens,
-            names,
+            roles,
             special_tokens=special_tokens or None,
             lowercase=lowercase,
             strip_accents=strip_accents,
@@ -106,12 +108,12 @@ def read_wordpiece(
         lowercase = config.get("do_lower_case")
     if lowercase is None:
         lowercase = _is_lower_case(tokens, str(source))
-    roles = companion.roles
+    declared = companion.roles
     special_tokens = [*special_tokens, *companion.special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
-    cls_and_sep = {role: roles.get(other, f"[{other.upper()}]") for role, other in BERT_ROLES.items()}
-    inserted = {**roles, **{role: name for role, name in cls_and_sep.items() if name in tokens}}
-    role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
+    cls_and_sep = {role: declared.get(other, f"[{other.upper()}]") for role, other in BERT_ROLES.items()}
+    inserted = {**declared, **{role: name for role, name in cls_and_sep.items() if name in tokens}, **roles}
+    names = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
     if strip_accents is None:
         strip_accents = config.get("strip_accents")
     if handle_chinese_chars is None:
@@ -124,11 +126,9 @@ def read_wordpiece(
             lowercase=lowercase,
             strip_accents=strip_accents,
             handle_chinese_chars=bool(handle_chinese_chars),
-            **(role_options | options),
+            **(names | options),
         )
-    tokenizer = replace_roles(
-        tokenizer, {role: name for role, name in roles.items() if f"{role}_token" not in options}
-    )
+    tokenizer = replace_roles(tokenizer, {role: name for role, name in declared.items() if role not in roles})
     try:
         check_special_words(tokenizer.vocabulary, tokenizer.normalizer, "bert")
     except RequiresLibraryError as error:

@@ -233,15 +233,30 @@ class SegmentModel(TokenizerRecord, ABC):
         """Names of tokens that the model itself matches in any segment. By default there are none."""
         return frozenset()
 
-    def select_model(self, allowed_special: Special) -> Self:  # noqa: ARG002 (used by overriding methods)
-        """Returns the tokenizer that encodes segments: one that makes no special token that is not allowed.
+    @property
+    def matched_special(self) -> frozenset[str]:
+        """Special tokens that the model itself matches in segments. By default there are none."""
+        return frozenset()
 
-        By default this one. A model that itself matches special tokens in segments overrides it.
+    def match_less(self, names: frozenset[str]) -> Self:  # noqa: ARG002 (used by overriding methods)
+        """Returns a tokenizer that does not match some of `matched_special`."""
+        return self
+
+    def select_model(self, allowed_special: Special) -> Self:
+        """Returns the tokenizer that encodes segments: one that makes no special token that is not allowed.
 
         Args:
             allowed_special: special tokens to recognize, names or `"all"`.
         """
-        return self
+        names = self.matched_special
+        excluded = names.difference(names if allowed_special == "all" else allowed_special)
+        if not excluded:
+            return self
+        kept: tuple[frozenset[str], Self] | None = vars(self).get("_model_without")
+        if kept is None or kept[0] != excluded:
+            # Only one is kept, since usually all special tokens are allowed, or none.
+            kept = vars(self)["_model_without"] = excluded, self.match_less(excluded)
+        return kept[1]
 
     def adjust_offsets(
         self,

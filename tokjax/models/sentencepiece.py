@@ -1,10 +1,10 @@
 """SentencePiece tokenizers, with the ids of the `sentencepiece` library.
 
 BPE models run on the array engine (`models/sentencepiece_engine.py`), all others and short texts on the
-library. Both normalize a text, add a space before it, split it and look up the pieces, all in one call. So
-`tokenization_view` returns the text itself, and `assume_normalized` has no effect: offsets always refer to
-the input text, whatever the normalization. For the offsets, texts are normalized again, with the source
-position of each byte (`models/sentencepiece_normalizer.py`, `models/sentencepiece_spans.py`).
+library. Normalization is part of encoding. So `tokenization_view` returns the text itself, and
+`assume_normalized` has no effect: offsets always refer to the input text, whatever the normalization. For
+the offsets, the library reports the source position of each byte of the normalized text
+(`models/sentencepiece_spans.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import Template
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.core.utf8 import encode_segment, to_utf8
 from tokjax.core.vocabulary import (
     ROLES,
     TEMPLATE_ROLES,
@@ -55,7 +55,6 @@ from tokjax.models.sentencepiece_files import (
     parse_pieces,
     read_model,
 )
-from tokjax.models.sentencepiece_normalizer import build_normalizer
 from tokjax.models.sentencepiece_spans import (
     SPACE,
     compute_piece_spans,
@@ -73,12 +72,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.protocol import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
     from tokjax.models.sentencepiece_files import Pieces
-    from tokjax.models.sentencepiece_normalizer import TextNormalizer
-    from tokjax.models.sentencepiece_spans import NormalizedTexts
 
 _GROUP_BYTES = 1 << 18
 _LIBRARY_BYTES_PER_PIECE = 16
@@ -144,25 +140,21 @@ class SentencePieceTokenizer(SegmentModel):
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another."""
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        texts = [as_bytes(text) for text in segments.texts]
+        texts = [encode_segment(text, segments.hold_bytes) for text in segments.texts]
         if self._is_engine_faster(sum(map(len, texts))) and self._engine is not None:
-            return self._encode_with_engine(self._engine, texts, threads, sources=sources)
+            return self._encode_with_engine(self._engine, segments, texts, threads, sources=sources)
         encode = partial(self._encode_group, sources=sources)
         return concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
 
-    def select_model(self, allowed_special: Special) -> Self:
-        """Returns a model whose control pieces include the symbols that are special and not allowed."""
-        symbols = self.vocabulary.unmatched_names
-        changed = symbols - symbols.intersection(symbols if allowed_special == "all" else allowed_special)
-        if not changed:
-            return self
-        last, model = vars(self).get("_model_without", (None, self))
-        if last != changed:  # only one model is kept, since usually all symbols are allowed, or none
-            proto = append_pieces(self.model_proto, dict.fromkeys(changed, PieceType.CONTROL))
-            model = replace(self, model_proto=proto)
-            vars(self)["_model_without"] = changed, model  # in one step: threads share the tokenizer
-        return model  # type: ignore[no-any-return]
+    @property
+    def matched_special(self) -> frozenset[str]:
+        """The symbols that are special."""
+        return self.vocabulary.unmatched_names
+
+    def match_less(self, names: frozenset[str]) -> Self:
+        """Returns a tokenizer for whose model some symbols are control pieces."""
+        proto = append_pieces(self.model_proto, dict.fromkeys(names, PieceType.CONTROL))
+        return replace(self, model_proto=proto)
 
     def locate_pieces(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
@@ -212,12 +204,10 @@ class SentencePieceTokenizer(SegmentModel):
         return EncodedSegments(_concatenate_ids(rows), make_row_splits(map(len, rows)), None)
 
     def _encode_ids(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
-        # Versions up to 0.2.1 of the library return lists only.
-        out_type = "numpy" if hasattr(self.processor, "encode_as_numpy") else int
         if len(texts) == 1:  # avoid the library's batch call, which starts threads
-            rows = [self.processor.encode(texts[0], out_type=out_type)]
+            rows = [self.processor.encode(texts[0], out_type="numpy")]
         else:
-            rows = self.processor.encode(texts, out_type=out_type, num_threads=1)
+            rows = self.processor.encode(texts, out_type="numpy", num_threads=1)
         return [np.asarray(row, np.int32) for row in rows]
 
     def _compute_lengths(
@@ -236,11 +226,6 @@ class SentencePieceTokenizer(SegmentModel):
             lengths[i][unknown[i]] = [len(to_utf8(strings[position])) for position in unknown[i].tolist()]
         return np.concatenate([np.zeros(0, np.int64), *lengths])
 
-    def _normalize_by_library(self, text: bytes) -> tuple[bytes, list[int]]:
-        """Returns a normalized text, and the origins of its bytes and of its end."""
-        normalized: tuple[bytes, list[int]] = self.processor.normalize(text, with_offsets=True)
-        return normalized
-
     def _is_engine_faster(self, nbytes: int) -> bool:
         """Returns whether the array engine is faster than the library, with the time to build its tables."""
         if nbytes <= FEW_CHARACTERS:
@@ -252,21 +237,33 @@ class SentencePieceTokenizer(SegmentModel):
         return seen > _LIBRARY_BYTES_PER_PIECE * self.vocabulary.size
 
     def _encode_with_engine(
-        self, engine: SentencePieceEngine, texts: Sequence[bytes], threads: int, *, sources: bool
+        self,
+        engine: SentencePieceEngine,
+        segments: Segments,
+        texts: Sequence[bytes],
+        threads: int,
+        *,
+        sources: bool,
     ) -> EncodedSegments:
-        encoded = engine.encode(texts, threads)
+        is_unchanged = self._keeps_bytes(segments)
+        if is_unchanged:
+            added = " " * self._model_info.spaces.is_added
+            normalized = [text and added + text for text in segments.texts]
+        else:
+            groups = map_in_threads(self.processor.normalize, _iter_groups(texts), threads)
+            normalized = [text.decode("utf-8").replace(METASPACE, " ") for group in groups for text in group]
+        encoded = engine.encode(normalized, threads)
         if not sources:
             return EncodedSegments(encoded.ids, encoded.splits, None)
-        assert self._normalizer is not None
-        if self._model_info.has_byte_fallback and self._normalizer.keeps_bytes(texts):
+        if is_unchanged and self._model_info.has_byte_fallback:
             return self._locate_unchanged(encoded)
-        groups, first = [], 0
-        for group in _iter_groups(texts):
-            groups.append((group, encoded.slice_texts(first, first + len(group))))
-            first += len(group)
-        parts = map_in_threads(lambda group: self._locate_ids(*group), groups, threads)
-        # The ids of a single group are a view, whose base would remain writable.
-        return concatenate_segments(list(parts))._replace(ids=encoded.ids)
+        return self._locate_groups(texts, encoded, threads)
+
+    def _keeps_bytes(self, segments: Segments) -> bool:
+        """Returns whether normalization changes no text, apart from a space added before it."""
+        if self._model_info.charsmap or self._model_info.spaces.are_merged or segments.hold_bytes:
+            return False
+        return not any(METASPACE in text or "\0" in text for text in segments.texts)
 
     def _locate_unchanged(self, encoded: EncodedIds) -> EncodedSegments:
         """Returns ids of texts that are their pieces, concatenated, apart from a space added before them."""
@@ -278,8 +275,17 @@ class SentencePieceTokenizer(SegmentModel):
         corrections = Corrections(first, self.text_byte_lengths.take(ids[first]) - num_added)
         return EncodedSegments(ids, splits, begins, corrections=corrections)
 
+    def _locate_groups(self, texts: Sequence[bytes], encoded: EncodedIds, threads: int) -> EncodedSegments:
+        groups, first = [], 0
+        for group in _iter_groups(texts):
+            groups.append((group, encoded.slice_texts(first, first + len(group))))
+            first += len(group)
+        parts = map_in_threads(lambda group: self._locate_ids(*group), groups, threads)
+        # The ids of a single group are a view, whose base would remain writable.
+        return concatenate_segments(list(parts))._replace(ids=encoded.ids)
+
     def _locate_ids(self, texts: Sequence[bytes], encoded: EncodedIds) -> EncodedSegments:
-        normalized = self._normalize_texts(texts)
+        normalized = normalize_texts(self.processor, texts, self._model_info.spaces)
         ids, splits, lengths = encoded
         stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
@@ -287,22 +293,9 @@ class SentencePieceTokenizer(SegmentModel):
         begins = flag_piece_word_beginnings(normalized, starts, splits, self._model_info.spaces)
         return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
-    def _normalize_texts(self, texts: Sequence[bytes]) -> NormalizedTexts:
-        """Returns normalized texts with the origins of their bytes."""
-        is_large = sum(map(len, texts)) > FEW_CHARACTERS and "_engine" in vars(self)
-        if is_large and self._normalizer is not None:
-            return self._normalizer.locate(texts)
-        return normalize_texts(self._normalize_by_library, texts, self._model_info.spaces)
-
     @cached_property
     def _engine(self) -> SentencePieceEngine | None:
-        if self.model_type != "bpe" or self._normalizer is None:
-            return None
-        return build_engine(self._parsed_pieces, self._normalizer)
-
-    @cached_property
-    def _normalizer(self) -> TextNormalizer | None:
-        return build_normalizer(self._model_info, self._parsed_pieces.symbols, self._normalize_by_library)
+        return build_engine(self._parsed_pieces, self._model_info)
 
     @cached_property
     def _parsed_pieces(self) -> Pieces:

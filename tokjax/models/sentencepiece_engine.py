@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.encoded_segments import EncodedSegments
-    from tokjax.models.sentencepiece_files import Pieces
-    from tokjax.models.sentencepiece_normalizer import TextNormalizer
+    from tokjax.models.sentencepiece_files import ModelInfo, Pieces
 
 _MARK = SPACE.decode("utf-8")
 _NUM_BYTES = 256
@@ -66,14 +65,12 @@ class SentencePieceEngine:
     """Array engine of a BPE model. Make it with `build_engine`.
 
     Args:
-        normalizer: normalizer of the texts.
         engine: array engine whose ids are those of pieces, or `size` plus a byte for bytes of characters that
             are not in the vocabulary.
         pieces: pieces of the model.
     """
 
-    def __init__(self, normalizer: TextNormalizer, engine: ArrayEngine, pieces: Pieces) -> None:
-        self._normalizer = normalizer
+    def __init__(self, engine: ArrayEngine, pieces: Pieces) -> None:
         self._engine = engine
         self._pieces = pieces
         self._size = len(pieces.texts)
@@ -83,10 +80,9 @@ class SentencePieceEngine:
         byte_ids = [pieces.byte_ids.get(byte, pieces.unknown_id) for byte in range(_NUM_BYTES)]
         self._ids = np.array([*range(self._size), *byte_ids], np.int32)
 
-    def encode(self, texts: Sequence[bytes], threads: int) -> EncodedIds:
-        """Encodes texts."""
-        normalized = Segments(list(map(self._normalizer.normalize, texts)), False)
-        encoded = self._engine.encode_segments(normalized, threads, begins_word=False)
+    def encode(self, texts: Sequence[str], threads: int) -> EncodedIds:
+        """Encodes texts that are normalized, with spaces for `▁`."""
+        encoded = self._engine.encode_segments(Segments(texts, False), threads, begins_word=False)
         ids, lengths = self._ids.take(encoded.ids), self._lengths.take(encoded.ids)
         if self._pieces.byte_ids:
             return EncodedIds(ids, encoded.splits, lengths)
@@ -108,19 +104,24 @@ class SentencePieceEngine:
         )
 
 
-def build_engine(pieces: Pieces, normalizer: TextNormalizer) -> SentencePieceEngine | None:
+def build_engine(pieces: Pieces, info: ModelInfo) -> SentencePieceEngine | None:
     """Builds the array engine of a BPE model.
 
     Args:
         pieces: pieces of the model.
-        normalizer: normalizer of the texts.
+        info: properties of the model.
 
     Returns:
-        The engine, or `None` if the model needs the library: pieces of equal scores, unused pieces, pieces
-        with spaces, or too many symbols.
+        The engine, or `None` if the model needs the library: one of another type, pieces of equal scores,
+        unused pieces, pieces with spaces, a symbol with `▁` and other characters, too many symbols, or
+        whitespace that is not written as `▁` before words.
     """
+    if info.model_type != "bpe" or info.spaces.is_suffix or info.spaces.mark != SPACE:
+        return None
     texts = [*pieces.scores, *pieces.symbols]
     if pieces.has_unused or any(" " in text or "\0" in text for text in texts):
+        return None
+    if any(_MARK in symbol and symbol.strip(_MARK) for symbol in pieces.symbols):
         return None
     symbols = _number_symbols(pieces)
     if symbols is None or (
@@ -131,7 +132,7 @@ def build_engine(pieces: Pieces, normalizer: TextNormalizer) -> SentencePieceEng
         check_symbol_lengths(symbols)
     except RulesTooLargeError:
         return None
-    return SentencePieceEngine(normalizer, _build_array_engine(symbols, pieces), pieces)
+    return SentencePieceEngine(_build_array_engine(symbols, pieces), pieces)
 
 
 def _number_symbols(pieces: Pieces) -> dict[bytes, int] | None:

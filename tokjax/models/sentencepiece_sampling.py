@@ -16,7 +16,7 @@ import numpy as np
 from tokjax._util.checks import check_float, check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core.encode_options import SpecialOptions, accept_options
-from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.core.utf8 import encode_segment
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SplitRows, make_batch, split_rows
 from tokjax.models.sentencepiece import SentencePieceTokenizer
@@ -181,8 +181,7 @@ def _check_type(tokenizer: SentencePieceTokenizer, types: tuple[str, ...], funct
 
 def _get_texts(split: SplitRows) -> list[bytes]:
     """Returns the segments of ordinary text as bytes."""
-    as_bytes = from_characters if split.segments.hold_bytes else to_utf8
-    return [as_bytes(text) for text in split.segments.texts]
+    return [encode_segment(text, split.segments.hold_bytes) for text in split.segments.texts]
 
 
 def _make_batch(

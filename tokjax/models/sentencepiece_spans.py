@@ -26,14 +26,15 @@ See docs/performance.md, section "SentencePiece".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -74,29 +75,21 @@ class NormalizedTexts(NamedTuple):
     begins_group: NDArray[np.bool_]
 
 
-def normalize_texts(
-    normalize: Callable[[bytes], tuple[bytes, list[int]]], texts: Sequence[bytes], spaces: SpaceRules
-) -> NormalizedTexts:
-    """Normalizes texts with the library.
+def normalize_texts(processor: Any, texts: Sequence[bytes], spaces: SpaceRules) -> NormalizedTexts:
+    """Normalizes texts.
 
     Args:
-        normalize: function that returns a normalized text, and the origins of its bytes and of its end.
+        processor: `SentencePieceProcessor` of the model.
         texts: texts in UTF-8.
         spaces: how the model treats whitespace.
     """
-    pairs = [normalize(text) for text in texts]
-    normalized = [text for text, _ in pairs]
-    data = np.frombuffer(b"\0".join([*normalized, b""]), np.uint8)
-    origins = np.concatenate([np.zeros(0, np.int64), *(np.array(positions or [0]) for _, positions in pairs)])
-    return make_normalized_texts(
-        data, origins, make_row_splits([len(text) + 1 for text in normalized]), spaces
+    pairs = [processor.normalize(text, with_offsets=True) for text in texts]
+    data = np.frombuffer(b"\0".join([*(text for text, _ in pairs), b""]), np.uint8)
+    # The origins of an empty text are missing.
+    origins = np.fromiter(
+        chain.from_iterable(positions or [0] for _, positions in pairs), np.int64, len(data)
     )
-
-
-def make_normalized_texts(
-    data: NDArray[np.uint8], origins: NDArray[np.int64], splits: NDArray[np.int64], spaces: SpaceRules
-) -> NormalizedTexts:
-    """Makes `NormalizedTexts`, whose fields the arguments are; `spaces` says how the model treats spaces."""
+    splits = make_row_splits([len(text) + 1 for text, _ in pairs])
     begins = np.ones(len(data), bool)
     np.not_equal(origins[1:], origins[:-1], out=begins[1:])
     begins[splits[:-1]] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
-    from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
 
 Prepends = Literal["always", "first", "never"]
@@ -104,21 +103,17 @@ class Unigram(SegmentModel):
         """Special tokens that the model can make of text, other than the unknown token."""
         return self.vocabulary.special_names - {self.pieces[self.unknown_id][0]}
 
-    def select_model(self, allowed_special: Special) -> Unigram:
-        """Returns the tokenizer that matches those special tokens in normalized text that are allowed."""
-        special = self.vocabulary.special_names.intersection(name for name, _ in self.normalized_tokens)
-        unmatched = special.difference(() if allowed_special == "all" else allowed_special)
-        if not unmatched or allowed_special == "all":
-            return self
-        if unmatched not in self._variants:
-            kept = tuple(item for item in self.normalized_tokens if item[0] not in unmatched)
-            variant = self._variants[unmatched] = replace(self, normalized_tokens=kept)
-            vars(variant)["_model"] = self._model
-        return self._variants[unmatched]
-
     @cached_property
-    def _variants(self) -> dict[frozenset[str], Unigram]:
-        return {}
+    def matched_special(self) -> frozenset[str]:
+        """Special tokens that are matched in normalized text."""
+        return self.vocabulary.special_names.intersection(name for name, _ in self.normalized_tokens)
+
+    def match_less(self, names: frozenset[str]) -> Self:
+        """Returns a tokenizer that does not match some of these tokens."""
+        kept = tuple(item for item in self.normalized_tokens if item[0] not in names)
+        variant = replace(self, normalized_tokens=kept)
+        vars(variant)["_model"] = self._model
+        return variant
 
     @cached_property
     def _model(self) -> UnigramModel:

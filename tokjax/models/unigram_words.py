@@ -31,12 +31,12 @@ import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
+from tokjax.core.vocabulary import AddedToken
 from tokjax.models.byte_spans import separate_spans
-from tokjax.models.changed_characters import ChangeTest, cover_changed_characters
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.unigram_characters import CharacterTable, Kind
 from tokjax.pretokenize.aligned_text import Edges, align_characters
-from tokjax.pretokenize.special_tokens import WHITE_SPACE, compile_matcher, has_special
+from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special, move_whitespace, split_at_special
 from tokjax.unigram.viterbi import to_text
 
 if TYPE_CHECKING:
@@ -175,20 +175,13 @@ class SentenceRules:
 
     def _split_at_added(self, text: AlignedText) -> Iterator[tuple[int | None, AlignedText]]:
         """Yields the parts of a normalized text between and at added tokens."""
-        names, characters, last = self.normalized_tokens, text.text, 0
-        matches = compile_matcher(frozenset(names)).finditer(characters) if names else ()
-        for match in matches:
-            token, (start, stop) = names[match.group()], match.span()
-            if token.lstrip:
-                start = max(len(characters[:start].rstrip(WHITE_SPACE)), last)
-            if token.rstrip:
-                stop = len(characters) - len(characters[stop:].lstrip(WHITE_SPACE))
-            if last < start:
-                yield None, text.slice(last, start)
-            yield token.id, text.slice(start, stop)
-            last = stop
-        if last < len(characters):
-            yield None, text.slice(last, len(characters))
+        tokens, start = self.normalized_tokens, 0
+        pieces = split_at_special(text.text, frozenset(tokens))
+        flags = {name: AddedToken(token.lstrip, token.rstrip) for name, token in tokens.items()}
+        for i, part in enumerate(move_whitespace(pieces, flags)):
+            if part:
+                yield tokens[pieces[i]].id if i % 2 else None, text.slice(start, start + len(part))
+            start += len(part)
 
     def _prepend(self, text: AlignedText, edge: int) -> AlignedText:
         text = text._replace(text=text.text.replace(" ", METASPACE))
@@ -222,7 +215,6 @@ class UnigramWords:
         self.segment_id, self.empty_id = size, size + 1
         self._strips = "Strip" in rules.normalizer.types
         self.characters = CharacterTable(rules.normalizer, keeps_spaces=not rules.splits_whitespace)
-        self._test = ChangeTest(rules.normalizer.normalize_string)
         forms: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFKC", "NFKD", "NFC", "NFD")
         self._forms = [form for form in forms if form in rules.normalizer.types]
 
@@ -449,9 +441,8 @@ class UnigramWords:
         return [int(self._byte_ids[byte]) for byte in text.encode("utf-8")]
 
     def _locate(self, encoded: EncodedWords, text: bytes) -> NDArray[np.int64]:
-        """Returns the spans of the tokens of a text without overlaps, extended over changed characters."""
-        separate = separate_spans(encoded.spans + 1, encoded.ids, self._span_bytes, self._prefix_ids, text)
-        return cover_changed_characters(separate, text, self._test) - 1
+        """Returns the spans of the tokens of a text without overlaps."""
+        return separate_spans(encoded.spans + 1, encoded.ids, self._span_bytes, self._prefix_ids, text) - 1
 
 
 def _make_marker(id_: int) -> EncodedWords:

@@ -266,7 +266,7 @@ def _truncate_metaspace(tokenizer: MetaspaceBPE, size: int) -> tuple[MetaspaceBP
 @truncate_vocabulary.register(WordBPE)
 def _truncate_word_bpe(tokenizer: WordBPE, size: int) -> tuple[WordBPE, NDArray[np.int32]]:
     vocabulary = tokenizer.vocabulary
-    forms = {tokenizer.get_symbol(form.decode("utf-8")): form for form in vocabulary.ordinary}
+    forms = {form.decode("utf-8"): form for form in vocabulary.ordinary}
     made = map("".join, tokenizer.merges)
     old_ids = _select_ids(vocabulary, (forms[token] for token in made if token in forms), size)
     kept_ids = set(old_ids.tolist())

@@ -36,9 +36,16 @@ class WordModel(SegmentModel):
     Attributes:
         normalizer: normalizer that is applied before a text is split. Special tokens in texts are not
             normalized.
+        splitter: name of the rule that splits texts into words.
     """
 
     normalizer: BertNormalizer
+    splitter: Splitter
+
+    @property
+    def normalization(self) -> str | None:
+        """Name of the normalization, `"bert"`, or `None`."""
+        return None if self.normalizer.is_identity else "bert"
 
     @property
     @abstractmethod
@@ -57,34 +64,27 @@ class WordModel(SegmentModel):
 
     def find_pretokens(self, text: str) -> list[tuple[int, int]]:
         """Returns the spans of the words of a segment, already normalized."""
-        return [match.span() for match in compile_word_expression(self._engine.splitter).finditer(text)]
+        return [match.span() for match in compile_word_expression(self.splitter).finditer(text)]
 
 
 class LongestMatchModel(WordModel):
-    """Tokenizer that splits each word from the left into the longest tokens of the vocabulary."""
+    """Tokenizer that splits each word from the left into the longest tokens of the vocabulary.
 
-    @property
-    @abstractmethod
-    def _splitter(self) -> Splitter:
-        """Name of the rule that splits texts into words."""
+    Attributes:
+        continuing_prefix: prefix of tokens that continue a word; `None` if every word is one token.
+        max_word_characters: maximum length of a word in characters, or `None`; longer words are unknown.
+    """
 
-    @property
-    @abstractmethod
-    def _prefix(self) -> str | None:
-        """Prefix of tokens that continue a word; `None` if every word is one token."""
-
-    @property
-    @abstractmethod
-    def _max_characters(self) -> int | None:
-        """Maximum length of a word in characters, or `None`; longer words are unknown."""
+    continuing_prefix: str | None
+    max_word_characters: int | None
 
     @cached_property
     def _engine(self) -> WordEngine:
-        model_tokens, prefix = self.vocabulary.mergeable, self._prefix
+        model_tokens, prefix = self.vocabulary.mergeable, self.continuing_prefix
         unknown = self.vocabulary.require_role("unk", "a vocabulary of words")
         initial = {token.decode("utf-8"): id_ for token, id_ in model_tokens.items()}
         continuing = {} if prefix is None else _strip_prefixes(initial, prefix)
-        maximum = self._max_characters
+        maximum = self.max_word_characters
         words = {
             word.encode("utf-8"): id_
             for word, id_ in initial.items()
@@ -93,7 +93,7 @@ class LongestMatchModel(WordModel):
         nbytes = self.vocabulary.byte_lengths
         lengths = TokenLengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
         matcher = LongestMatcher(initial, continuing, unknown, maximum)
-        return WordEngine(self._splitter, words, matcher, lengths)
+        return WordEngine(self.splitter, words, matcher, lengths)
 
     def _clean_up(self, form: bytes) -> bytes:
         """Returns the text of a token in decoded text. By default, the token itself."""
@@ -105,7 +105,7 @@ class LongestMatchModel(WordModel):
 
         The second form has a space before it, unless the token continues a word.
         """
-        prefix = None if self._prefix is None else self._prefix.encode("utf-8")
+        prefix = None if self.continuing_prefix is None else self.continuing_prefix.encode("utf-8")
         forms = [(b"", b"")] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             continues = prefix is not None and token.startswith(prefix)

@@ -6,12 +6,10 @@ table, for the text "low lo":
     end_of_word    symbols of "low"      merges                tokens
     "suffix"       l  o  w</w>           lo w</w>              low</w>   l  o</w>
     "symbol"       l  o  w  </w>         low </w>, lo </w>     low</w>   lo</w>
-    "@@"           l  o  w</w>           lo w</w>              low       l@@  o
     None           l  o  w                                     low       lo
 
 `"suffix"` is the way of OpenAI's GPT and CLIP, XLM and FlauBERT; `"symbol"` that of the first version of
-subword-nmt and of KeemenaSubwords.jl. With `"@@"`, words are merged as with `"suffix"`, and the vocabulary
-has the tokens as subword-nmt writes them: `@@` after those that do not end a word (PhoBERT and BERTweet).
+subword-nmt and of KeemenaSubwords.jl.
 """
 
 from __future__ import annotations
@@ -41,12 +39,10 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
 Merges = Sequence[tuple[str, str]]
-EndOfWord = Literal["suffix", "symbol", "@@"]
+EndOfWord = Literal["suffix", "symbol"]
 Unknown = Literal["token", "word"]
 END_OF_WORD = "</w>"
 """Mark of the end of a word in tokens."""
-CONTINUATION: Literal["@@"] = "@@"
-"""Mark of tokens that do not end a word, in vocabularies without `END_OF_WORD`."""
 _MAX_CHARACTER_BYTES = 4
 
 
@@ -55,9 +51,9 @@ class WordBPE(WordModel):
     """Classic BPE tokenizer. Create it with `word_bpe` and use it through the generic functions.
 
     All occurrences of the pair of lowest rank in a word merge before the next pair is chosen, as in
-    subword-nmt. The bytes of a token are its form in the vocabulary, including `</w>` or `@@`. Decoding
-    writes a space after each token that ends a word but the last. Without a mark, the spaces between words
-    are lost. Pickling leaves out the caches. Threads can share a tokenizer.
+    subword-nmt. The bytes of a token are its form in the vocabulary, including `</w>`. Decoding writes
+    a space after each token that ends a word but the last. Without a mark, the spaces between words are lost.
+    Pickling leaves out the caches. Threads can share a tokenizer.
 
     Attributes:
         vocabulary: token ids and tokens in written form.
@@ -67,8 +63,7 @@ class WordBPE(WordModel):
         splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
             separate words, too.
         end_of_word: mark of the end of a word: `"suffix"`: `</w>` is part of the last character; `"symbol"`:
-            `</w>` is a symbol after the last character; `"@@"`: as `"suffix"` in the merges, and in the
-            vocabulary `@@` follows tokens that do not end a word; `None`: no mark.
+            `</w>` is a symbol after the last character; `None`: no mark.
         byte_level: whether words are merged from bytes, written as in GPT-2, not from characters.
         unknown: text that becomes one unknown token: `"token"`: each token that is not in the vocabulary;
             `"word"`: each word that has such a token.
@@ -83,11 +78,6 @@ class WordBPE(WordModel):
     end_of_word: EndOfWord | None
     byte_level: bool
     unknown: Unknown
-
-    @property
-    def normalization(self) -> str | None:
-        """Name of the normalization, `"bert"`, or `None`."""
-        return None if self.normalizer.is_identity else "bert"
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -108,7 +98,7 @@ class WordBPE(WordModel):
         unknown_word = self.vocabulary.size
         known = np.zeros(unknown_word + 1, np.int64)
         for form, id_ in self.vocabulary.ordinary.items():
-            known[id_] = self._count_text_bytes(self.get_symbol(form.decode("utf-8")))
+            known[id_] = self._count_text_bytes(form.decode("utf-8"))
         lengths = np.append(known, np.arange(self._max_token_bytes + 1))
         matcher = _MergeMatcher(self, unknown_word)
         return WordEngine(self.splitter, {}, matcher, TokenLengths(lengths, lengths, unknown_word))
@@ -128,12 +118,6 @@ class WordBPE(WordModel):
             symbols[-1] += END_OF_WORD
         return symbols
 
-    def get_symbol(self, form: str) -> str:
-        """Returns a token as merges make it: with `</w>` if it ends a word, and without `@@`."""
-        if self.end_of_word != CONTINUATION:
-            return form
-        return form[: -len(CONTINUATION)] if _continues_word(form) else form + END_OF_WORD
-
     def _count_text_bytes(self, token: str) -> int:
         """Returns the number of bytes of text that a token, as merges make it, stands for."""
         text = token.removesuffix(END_OF_WORD) if self.end_of_word else token
@@ -147,8 +131,6 @@ class WordBPE(WordModel):
             forms[id_] = (name.encode("utf-8"),) * 2
         for token, id_ in self.vocabulary.ordinary.items():
             form = token.decode("utf-8")
-            if form not in self.vocabulary.added_names:
-                form = self.get_symbol(form)
             ends_word = self.end_of_word is not None and form.endswith(END_OF_WORD)
             text = form.removesuffix(END_OF_WORD) if ends_word else form
             data = (map_unicode_to_bytes(text) if self.byte_level else None) or text.encode("utf-8")
@@ -175,8 +157,7 @@ class _MergeMatcher(WordMatcher):
     def __init__(self, tokenizer: WordBPE, unknown_word: int) -> None:
         self._tokenizer, self._unknown_word = tokenizer, unknown_word
         self._ranks = {pair: rank for rank, pair in enumerate(tokenizer.merges)}
-        ordinary = tokenizer.vocabulary.ordinary
-        self._ids = {tokenizer.get_symbol(form.decode("utf-8")): id_ for form, id_ in ordinary.items()}
+        self._ids = {form.decode("utf-8"): id_ for form, id_ in tokenizer.vocabulary.ordinary.items()}
 
     def match(self, word: str) -> list[int]:
         """Returns the ids of one word."""
@@ -188,11 +169,6 @@ class _MergeMatcher(WordMatcher):
     def _get_id(self, token: str) -> int:
         id_ = self._ids.get(token)
         return self._unknown_word + 1 + self._tokenizer._count_text_bytes(token) if id_ is None else id_
-
-
-def _continues_word(form: str) -> bool:
-    """Returns whether a token of a vocabulary with `@@` does not end a word."""
-    return form.endswith(CONTINUATION) and form != CONTINUATION
 
 
 def merge_symbols(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
@@ -247,8 +223,6 @@ def word_bpe(
     byte_level: bool = False,
     lowercase: bool = False,
     strip_accents: bool | None = None,
-    clean_text: bool | None = None,
-    handle_chinese_chars: bool | None = None,
     special_tokens: Sequence[str] = (),
     unk_token: str = "<unk>",
     bos_token: str | None = None,
@@ -262,19 +236,15 @@ def word_bpe(
         merges: pairs of tokens that merge, in order of priority. They may make tokens that are not in
             `tokens`.
         end_of_word: mark of the end of a word: `"suffix"`: `</w>` is part of the last character; `"symbol"`:
-            `</w>` is a symbol after the last character; `"@@"`: as `"suffix"` in the merges, and in the
-            vocabulary `@@` follows tokens that do not end a word; `None`: no mark.
-        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
-            separate words, too, as in BERT.
+            `</w>` is a symbol after the last character; `None`: no mark.
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks and
+            CJK ideographs are separate words, too, and control characters are removed, as in BERT.
         unknown: text that becomes one unknown token: `"token"`: each token that is not in the vocabulary;
             `"word"`: each word that has such a token.
         byte_level: whether words are merged from bytes, not from characters. The tokens are then written as
             in GPT-2's files.
         lowercase: whether texts are converted to lower case.
         strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`.
-        clean_text: whether control characters are removed, and all whitespace is replaced by spaces; `None`
-            does so with the splitter `"bert"`.
-        handle_chinese_chars: whether CJK ideographs are separate words; `None` as for `clean_text`.
         special_tokens: special tokens in addition to those named below. They are encoded from text only where
             that is allowed (`allowed_special`).
         unk_token: token for unknown text; it has the span of that text.
@@ -298,12 +268,11 @@ def word_bpe(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         optional_tokens=(),
     )
-    is_bert = splitter == "bert"
     normalizer = bert_normalizer(
         lowercase=lowercase,
         strip_accents=strip_accents,
-        clean_text=is_bert if clean_text is None else clean_text,
-        handle_chinese_chars=is_bert if handle_chinese_chars is None else handle_chinese_chars,
+        clean_text=splitter == "bert",
+        handle_chinese_chars=splitter == "bert",
     )
     return make_word_bpe(
         vocabulary,
@@ -343,8 +312,6 @@ def make_word_bpe(
             raise InvalidArgumentError(f"{name} must be {' or '.join(map(repr, values))}, not {value!r}")
     if not isinstance(byte_level, bool):
         raise InvalidArgumentError(f"byte_level must be True or False, not {byte_level!r}")
-    if byte_level and end_of_word == CONTINUATION:
-        raise InvalidArgumentError("end_of_word='@@' is not supported with byte_level=True")
     pairs = parse_merge_pairs(merges, str)
     _check_merges(pairs, end_of_word)
     tokenizer = WordBPE(vocabulary, pairs, normalizer, splitter, end_of_word, byte_level, unknown)

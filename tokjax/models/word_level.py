@@ -30,6 +30,8 @@ class WordLevelTokenizer(LongestMatchModel):
     """
 
     model = "word_level"
+    continuing_prefix = None
+    max_word_characters = None
 
     vocabulary: Vocabulary
     splitter: Splitter
@@ -44,18 +46,6 @@ class WordLevelTokenizer(LongestMatchModel):
     def normalization(self) -> str | None:
         """Name of the normalization, `"lowercase"`, or `None`."""
         return "lowercase" if self.lowercase else None
-
-    @property
-    def _splitter(self) -> Splitter:
-        return self.splitter
-
-    @property
-    def _prefix(self) -> None:
-        return None
-
-    @property
-    def _max_characters(self) -> None:
-        return None
 
     def _get_repr_options(self) -> dict[str, Any]:
         return {"splitter": self.splitter} | ({"lowercase": True} if self.lowercase else {})

@@ -16,7 +16,6 @@ from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokjax.pretokenize.word_boundaries import Splitter
 
 OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 """Default names of roles that a vocabulary need not have."""
@@ -42,29 +41,13 @@ class WordPieceTokenizer(LongestMatchModel):
     """
 
     model = "wordpiece"
+    splitter = "bert"
 
     vocabulary: Vocabulary
     normalizer: BertNormalizer
     continuing_prefix: str
     max_word_characters: int
     cleanup: bool = True
-
-    @property
-    def normalization(self) -> str | None:
-        """Name of the normalization, `"bert"`, or `None`."""
-        return None if self.normalizer.is_identity else "bert"
-
-    @property
-    def _splitter(self) -> Splitter:
-        return "bert"
-
-    @property
-    def _prefix(self) -> str | None:
-        return self.continuing_prefix
-
-    @property
-    def _max_characters(self) -> int | None:
-        return self.max_word_characters
 
     def _clean_up(self, form: bytes) -> bytes:
         if self.cleanup:

@@ -5,16 +5,16 @@ The text "ﬁé", where "é" is "e" and an accent, with `NFKC` and `Prepend`:
     characters            ﬁ (3 bytes)   e      U+0301
     spans                 0,3           3,4    4,6
     NFKC                  f    i        é
-    spans                 0,3  0,3      3,4
+    spans                 0,3  0,3      3,6
     Prepend "▁"      ▁    f    i        é
-    spans            0,3  0,3  0,3      3,4
+    spans            0,3  0,3  0,3      3,6
 
-The characters and spans are those of the `tokenizers` library. A step is a list of changes, as there:
+The characters are those of the `tokenizers` library. A step is a list of changes, as there:
 
     change    character
     0         replaces a character, and has its span
     1         is inserted, and has the span of the character before
-    -n        replaces a character, after which n are removed
+    -n        replaces a character and the n after it, and has their span
 
 This is the slow and obvious way, a character at a time. `models/unigram_words.py` uses it for single
 characters, and for words whose characters change one another.
@@ -82,17 +82,20 @@ class AlignedText(NamedTuple):
             if change > 0:
                 spans.append(self.spans[position - 1] if position else (0, 0))
             else:
-                spans.append(self.spans[position])
-                position += 1 - change
+                stop = position + 1 - change
+                spans.append((self.spans[position][0], self.spans[stop - 1][1]))
+                position = stop
             characters.append(character)
         return AlignedText("".join(characters), spans)
 
     def replace(self, pattern: re.Pattern[str], content: str) -> AlignedText:
-        """Returns the text with other strings. They have the span of the last character of a match."""
+        """Returns the text with other strings. They have the span of the match: of spaces, the last one."""
         parts, spans, stop = [], [], 0
         for match in pattern.finditer(self.text):
             parts += [self.text[stop : match.start()], content]
-            spans += self.spans[stop : match.start()] + [self.spans[match.end() - 1]] * len(content)
+            first = match.end() - 1 if pattern.pattern == MANY_SPACES else match.start()
+            span = self.spans[first][0], self.spans[match.end() - 1][1]
+            spans += self.spans[stop : match.start()] + [span] * len(content)
             stop = match.end()
         return AlignedText("".join([*parts, self.text[stop:]]), spans + self.spans[stop:])
 

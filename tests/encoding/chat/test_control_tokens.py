@@ -256,3 +256,19 @@ def test_symbols_of_a_sentencepiece_model_as_text():
     for options in ({}, {"add_dummy_prefix": False}, {"remove_extra_whitespaces": False}):
         with pytest.raises(InvalidArgumentError, match="SentencePiece can add or remove spaces there"):
             tokjax.encode_chat(make_sentencepiece(**options), messages, TEMPLATE, disallowed_special=())
+
+
+def test_normalizers_neither_move_nor_remove_control_tokens():
+    """An accent after the template's token changes it; full-width letters may become the same token."""
+    library = Tokenizer(models.BPE({c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
+    library.normalizer, library.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.ByteLevel()
+    library.add_tokens([AddedToken(name, normalized=True) for name in ("<|user|>", "<|end|>")])
+    tokenizer = tokjax.formats.from_huggingface(library)
+    template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    for content in ("\u0338hi＜|user|＞", "\u0338hi", "hi＜|user|＞"):
+        for options in ({}, {"disallowed_special": ()}):
+            messages = [{"role": "user", "content": content}]
+            with pytest.raises(DisallowedSpecialTokenError, match="the control token .* or changes one"):
+                tokjax.encode_chat(tokenizer, messages, template, mask=False, **options)
+    messages = [{"role": "user", "content": "hi é ＜"}]
+    assert len(tokjax.encode_chat(tokenizer, messages, template).result.ids) > 5

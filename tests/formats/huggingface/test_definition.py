@@ -138,20 +138,15 @@ def add_piece(form):
         ),
         ('{"model": {"type": "WordPiece", "type": 1}}', "duplicate key 'type' in one object"),
         (change_definition("GPT-2", model={"vocab": {"a": 1, "b": 1}}), "id 1 is given to both 'a' and 'b'"),
-        (
-            change_definition("GPT-2", model={"vocab": {"a": -1}}),
-            "the id of 'a' is -1; ids are integers from 0",
-        ),
-        (
-            change_definition("GPT-2", model={"vocab": {"a": 2**31}}),
-            "the id of 'a' is 2147483648; ids are integers",
-        ),
-        (change_definition("GPT-2", model={"vocab": {"a": 1.5}}), "the id of 'a' is 1.5; ids are"),
+        (change_definition("GPT-2", model={"vocab": {"a": 2**31}}), "the id of 'a' is 2147483648; ids are"),
         (
             change_definition("GPT-2", model={"merges": ["a b c"]}),
-            "the merge 'a b c' is not a pair of tokens",
+            "the merge 'a b c' is not a pair of tokens that makes a token",
         ),
-        (change_definition("GPT-2", model={"merges": [["a", "日"]]}), "'日' is not a token"),
+        (
+            change_definition("GPT-2", model={"merges": [["a", "日"]]}),
+            r"the merge \['a', '日'\] is not a pair",
+        ),
         (
             change_definition("GPT-2", added_tokens=[{"id": 1}]),
             "an added token has the content None and the id 1",
@@ -159,10 +154,6 @@ def add_piece(form):
         (
             change_definition("GPT-2", model={"merges": [["a", 1]]}),
             r"the merge \['a', 1\] is not a pair of tokens",
-        ),
-        (
-            change_definition("GPT-2", model={"merges": ["a b", ["a", "b"]]}),
-            "some merges are strings, others pairs",
         ),
         (
             change_definition(
@@ -211,10 +202,10 @@ def test_reason_for_running_on_the_library(change, reason):
         ({"model": {"fuse_unk": True}}, "its BPE model of words has fuse_unk=true"),
         ({"model": {"ignore_merges": True}}, "its BPE model of words has ignore_merges=true"),
         ({"model": {"end_of_word_suffix": "$"}}, "its BPE model has end_of_word_suffix='$'"),
-        ({"model": {"unk_token": None}}, "its unknown token None is not in the vocabulary"),
+        ({"model": {"unk_token": None}}, "its unknown token None is not a special token of its vocabulary"),
         ({"decoder": {"type": "Fuse"}}, "its decoder is Fuse"),
         ({"decoder": {"type": "BPEDecoder", "suffix": "@"}}, "its decoder is BPEDecoder with another suffix"),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer is not one that word_bpe has"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer is Whitespace"),
         (
             {"model": {"vocab": ["a", "b", "ab", "abb"], "merges": [["ab", "b"], ["a", "b"]]}},
             "a token is used before the last merge that makes it",
@@ -225,7 +216,7 @@ def test_reason_for_running_on_the_library(change, reason):
                 "model": {"vocab": ["a", "</w>", "a</w>"], "merges": [["a", "</w>"]]},
                 "added_tokens": [],
             },
-            "its unknown token '<unk>' is not a special token",
+            "its unknown token '<unk>' is not a special token of its vocabulary",
         ),
         (
             {"model": {"vocab": [*"</w>", "/w", "/w>", "</w>x"], "merges": [["/", "w"], ["/w", ">"]]}},

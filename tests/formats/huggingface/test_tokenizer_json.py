@@ -208,15 +208,6 @@ def test_token_without_bytes(tmp_path, name):
 
 
 class TestRoles:
-    def test_special_tokens_from_config_files(self, tmp_path):
-        make_pair("RoBERTa")[0].save(str(tmp_path / "tokenizer.json"))
-        config = {"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False}, "pad_token": None}
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-        (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "<pad>", "cls_token": "<s>"}')
-        tokenizer = tokjax.load_tokenizer(tmp_path)
-        roles = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "cls": "<s>"}
-        assert dict(tokenizer.vocabulary.roles) == roles
-
     def test_special_tokens_from_arguments(self):
         tokenizer = tokjax.formats.from_huggingface(make_pair("RoBERTa")[0], pad_token="<pad>")
         assert tokjax.pad_id(tokenizer) == 2

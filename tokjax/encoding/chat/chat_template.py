@@ -290,7 +290,8 @@ def _make_environment_class() -> Any:
                 result: Any = format_percent(left, right)
             else:
                 result = super().call_binop(context, operator, left, right)
-                if isinstance(left, SOURCED_NUMBERS) or isinstance(right, SOURCED_NUMBERS):
+                is_sourced = isinstance(left, SOURCED_NUMBERS) or isinstance(right, SOURCED_NUMBERS)
+                if is_sourced and isinstance(result, (str, int, float)):
                     result = mark(result, (left, right), f"the operator {operator}")
             budget.spend_on_copy(result)
             return result
@@ -312,20 +313,31 @@ def _make_cost_inserter() -> Any:
             node.set_lineno(line)
         return filter_node
 
-    def count_work(node: Any) -> int:
-        """Returns the cost of running the body of a node once: of its literal text and its other nodes."""
-        macros = len(list(node.find_all((nodes.Macro, nodes.CallBlock))))
-        literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
-        literal += sum(len(str(constant.value)) for constant in node.find_all(nodes.Const))
-        return CALL * macros + literal + NODE * sum(1 for _ in node.find_all(nodes.Node))
-
     def is_constant(node: Any) -> bool:
         is_list = isinstance(node, (nodes.Tuple, nodes.List))
         return all(map(is_constant, node.items)) if is_list else isinstance(node, nodes.Const)
 
     class CostInserter(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._works: dict[int, int] = {}
+
+        def count_work(self, node: Any) -> int:
+            """Returns the cost of running the body of a node once: of its literal text and its other nodes.
+
+            The nodes in a body are counted once, before they are visited, which changes them.
+            """
+            work = 0
+            for child in node.iter_child_nodes():
+                literal = len(child.data) if isinstance(child, nodes.TemplateData) else 0
+                literal += len(str(child.value)) if isinstance(child, nodes.Const) else 0
+                is_macro = isinstance(child, (nodes.Macro, nodes.CallBlock))
+                inner = self._works[id(child)] if id(child) in self._works else self.count_work(child)
+                work += NODE + CALL * is_macro + literal + inner
+            self._works[id(node)] = work
+            return work
+
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
-            work = count_work(node)
+            work = self.count_work(node)
             self.generic_visit(node)
             is_name = isinstance(node.target, nodes.Name)
             item = nodes.Name(node.target.name, "load") if is_name else nodes.Const(None)
@@ -344,7 +356,7 @@ def _make_cost_inserter() -> Any:
             return [enter, node, leave]
 
         def visit_Macro(self, node: Any) -> Any:  # noqa: N802
-            work = nodes.Const(count_work(node))
+            work = nodes.Const(self.count_work(node))
             self.generic_visit(node)
             step = call(" spend", [work], node.lineno)
             node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
@@ -479,7 +491,8 @@ def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[...
         if isinstance(result, Iterator):
             result = list(result)
         is_text = isinstance(result, str) and name not in _SELECTING_FILTERS
-        if (is_text or name in ("int", "float")) and tracker_var.get():
+        is_length = name in ("length", "count") and isinstance(args[first], SourcedText)
+        if (is_text or is_length or name in ("int", "float")) and tracker_var.get():
             if hasattr(result, "__html__"):
                 result = make_plain(result, args[first], f"the filter {name!r}")
             result = mark(result, (args[first:], options), f"the filter {name!r}")
@@ -573,7 +586,8 @@ def _check_key(key: Any) -> Any:
     """Returns a key of a mapping. Keys of most other types can be chosen so that their hashes are equal."""
     if isinstance(key, str) or (isinstance(key, int) and abs(key) < _MAX_KEY):
         return key
-    raise TypeError(f"keys of mappings are strings, or integers below {_MAX_KEY:,}, not {key!r:.40}")
+    shown = f"{key!r:.40}" if isinstance(key, int) else f"a {type(key).__name__}"
+    raise TypeError(f"keys of mappings are strings, or integers below {_MAX_KEY:,}, not {shown}")
 
 
 @lru_cache(maxsize=1)

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
-    from tokjax.core.vocabulary import Vocabulary
     from tokjax.encoding.chat.messages import Message
     from tokjax.encoding.chat.token_sources import Run, TokenSources
     from tokjax.encoding.chat.turns import SourceRun
@@ -275,7 +274,7 @@ def _encode_in_steps(
         result = encode_with_literals(tokenizer, text, control.names, literals)
     else:
         result = yield text
-    _check_ids(protocol.get_vocabulary(tokenizer), result.ids, recognized, control.not_allowed)
+    _check_ids(tokenizer, text, result, recognized, control.not_allowed)
     if not mask:
         return EncodedChat(result, None, text)
     offsets = _get_offsets(tokenizer, text, result)
@@ -294,7 +293,7 @@ def _encode_in_steps(
 
 def _find_literals(
     sourced: SourcedText, text: str, messages: list[Message], control: ControlTokens
-) -> tuple[dict[int, str], list[str]]:
+) -> tuple[dict[int, str], dict[int, str]]:
     """Finds the control tokens in a rendered text that are ordinary text of messages.
 
     Args:
@@ -304,14 +303,14 @@ def _find_literals(
         control: the control tokens.
 
     Returns:
-        These tokens by their position, and the others that are not allowed in messages.
+        These tokens by their position, and likewise the others that are not allowed in messages.
 
     Raises:
         DisallowedSpecialTokenError: text of messages becomes a disallowed token, or a part of a token.
         InvalidArgumentError: the text with sources has other tokens, so that their origin is not known.
     """
     literals: dict[int, str] = {}
-    recognized: list[str] = []
+    recognized: dict[int, str] = {}
     if not control.not_allowed:
         return literals, recognized
     runs = get_runs(sourced)
@@ -330,7 +329,7 @@ def _find_literals(
             continue
         parts = runs[bisect_right(stops, match.start()) : bisect_left(stops, match.end()) + 1]
         if all(is_recognized(source, name) for *_, source in parts):
-            recognized.append(name)
+            recognized[match.start()] = name
         elif name in control.disallowed or len(parts) > 1 or parts[0][2].lost_by:
             lost_by = next((f" with {source.lost_by}" for *_, source in parts if source.lost_by), "")
             raise DisallowedSpecialTokenError(
@@ -346,30 +345,47 @@ def _find_literals(
 
 
 def _check_ids(
-    vocabulary: Vocabulary, ids: NDArray[np.int32], recognized: list[str], names: frozenset[str]
+    tokenizer: Any, text: str, result: TokenizationResult, recognized: dict[int, str], names: frozenset[str]
 ) -> None:
     """Checks that a normalizer makes no control token of messages, for example of full-width letters.
 
+    It may also change one that the template writes, together with the text after it, such as an accent.
+
     Args:
-        vocabulary: vocabulary of the tokenizer.
-        ids: ids of the text.
-        recognized: the tokens that the text has, as often as it has them.
+        tokenizer: the tokenizer.
+        text: the encoded text.
+        result: its tokens.
+        recognized: the control tokens that the text has, by their positions.
         names: the tokens that are not allowed in messages. The unknown token is not checked.
 
     Raises:
-        DisallowedSpecialTokenError: one of the names is more often in the ids than in the text.
+        DisallowedSpecialTokenError: the tokens are others, or at other positions.
     """
+    vocabulary = protocol.get_vocabulary(tokenizer)
     by_id = {vocabulary.get_id(name): name for name in names - {vocabulary.roles.get("unk")}}
     is_checked = np.zeros(vocabulary.size, bool)
     is_checked[list(by_id)] = True
-    counts = Counter(ids[is_checked.take(ids)].tolist())
-    counts.subtract(map(vocabulary.get_id, recognized))
-    for id_, count in counts.items():
-        if count > 0:
-            raise DisallowedSpecialTokenError(
-                f"the tokenizer normalizes a text of the messages to the control token {by_id[id_]!r}; "
-                f"remove it, or pass allowed_special={{{by_id[id_]!r}}}"
-            )
+    found = np.flatnonzero(is_checked.take(result.ids))
+    expected = {start: name for start, name in recognized.items() if name in by_id.values()}
+    made = [by_id[id_] for id_ in result.ids[found].tolist()]
+    others = Counter(made) - Counter(expected.values())
+    if result.offsets is None or result.metadata.normalizer is None:
+        are_expected = not others
+    else:
+        starts = np.array(sorted(expected), np.int64)
+        spans = _get_offsets(tokenizer, text, result)[found]  # a span may begin with whitespace
+        byte_starts = char_to_byte_spans(text, np.stack([starts, starts + 1], axis=1))[:, 0]
+        located = [expected[start] for start in starts.tolist()]
+        are_expected = made == located and bool(
+            ((spans[:, 0] <= byte_starts) & (byte_starts < spans[:, 1])).all()
+        )
+    if are_expected:
+        return
+    name = next(iter([*others, *made, *expected.values()]))
+    raise DisallowedSpecialTokenError(
+        f"the tokenizer normalizes a text of the messages to the control token {name!r}, or changes one; "
+        f"remove it, or pass allowed_special={{{name!r}}}"
+    )
 
 
 def _exclude_messages(

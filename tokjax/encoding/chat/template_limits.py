@@ -39,10 +39,14 @@ NODE = 16
 """Cost of a node of the syntax tree in the body of a loop or macro, in units, each time that it runs."""
 ELEMENT = 64
 """Cost of an element of a list that is read, in units."""
+_BIT_PRODUCTS = 1 << 15
+"""Number of products of two bits that cost one unit."""
 _COPY = 4
 """Cost of an element of a list that is copied, in units."""
 _PIECE = 40
 """Cost of a character of a text that is divided into small strings, in units."""
+_ESCAPE = 8
+"""Cost of a character that may be written as several, such as "\ud83d\ude00" or "&#34;"."""
 _COMPARISONS = 64
 """Number of comparisons of characters that cost one unit."""
 
@@ -59,6 +63,7 @@ SPLIT = "split"  # like SEARCH, and it makes an object for each part
 REPLACE = "replace"  # like SEARCH, and it writes a text for each part
 FORMAT = "format"  # it may write each argument once for each field
 PERCENT = "percent"  # it formats like the operator %
+WRITE = "write"  # it may write several characters for one
 JSON = "json"  # it writes the indentation once for each list and mapping around an element
 NUMBERS = "numbers"  # it calculates, so its arguments must be numbers
 STRINGS = "strings"  # it compares the hashes of elements, so they must be strings
@@ -73,7 +78,8 @@ def _index(*rows: tuple[str, str]) -> dict[str, str]:
 FILTERS = _index(
     (CONSTANT, "count d default first last length"),
     (ELEMENTS, "items list map reject rejectattr reverse select selectattr"),
-    (TEXT, "capitalize dictsort e escape float int lower safe string upper"),
+    (TEXT, "dictsort safe"),
+    (WRITE, "capitalize e escape float int lower string upper"),
     (PRODUCT, "indent join max min sort title"),
     *((SEARCH, "trim"), (REPLACE, "replace"), (PERCENT, "format")),
     *((JSON, "tojson"), (NUMBERS, "abs"), (STRINGS, "unique")),
@@ -88,8 +94,8 @@ TESTS = _index(
 METHODS = _index(
     (CONSTANT, "items keys values"),
     (KEY, "get"),
-    (TEXT, "capitalize endswith isalnum isalpha isdigit islower isspace isupper lower removeprefix"),
-    (TEXT, "removesuffix startswith title upper"),
+    (TEXT, "endswith isalnum isalpha isdigit islower isspace isupper removeprefix removesuffix startswith"),
+    (WRITE, "capitalize lower title upper"),
     (PRODUCT, "join splitlines"),
     (SEARCH, "count find lstrip partition rfind rpartition rstrip strip"),
     *((SPLIT, "rsplit split"), (REPLACE, "replace"), (FORMAT, "format")),
@@ -156,6 +162,7 @@ class Budget:
                 length = 1
                 if isinstance(element, str):
                     length += len(element)
+                    self.spend(_ESCAPE * len(element))
                 elif isinstance(element, int):
                     length += element.bit_length() // 8
                 elif isinstance(element, Collection):
@@ -218,13 +225,13 @@ class Budget:
         widths = sum(abs(value) for value in others if isinstance(value, int))
         size = self.spend_on_text(first, factor + widths if growth == JSON else 0)
         texts = [value for value in others if isinstance(value, str)]
-        if growth == JSON:
-            self.spend(8 * size)  # a character may be written as "\ud83d\ude00"
+        if growth in (JSON, WRITE):
+            self.spend(_ESCAPE * size)
         elif growth in (PRODUCT, STRINGS):
             divided = sum(len(value) for value in (first, *others) if isinstance(value, str))
             self.spend(size * (factor + widths) + _PIECE * divided)
         elif growth == FORMAT:
-            self.spend(size * factor)
+            self.spend(size * factor + ELEMENT * (first.count("{") + first.count("}")))
         elif growth in (SEARCH, SPLIT, REPLACE):
             self.spend(size * factor // _COMPARISONS)
         if growth == SPLIT:
@@ -240,23 +247,31 @@ class Budget:
         if operator == "%" and isinstance(left, str):
             self.spend_on_percent(left, right)
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
-            _check_bits(left.bit_length() * max(right, 0))
+            bits = left.bit_length() * max(right, 0)
+            _check_bits(bits)
+            self.spend(bits * bits // _BIT_PRODUCTS)
         elif operator == "*":
             numbers = [value for value in (left, right) if isinstance(value, int)]
+            self._spend_on_bits(left, right)
             for value in (left, right):
                 self.spend_on_copy(value, max(0, *numbers) if numbers else 0)
         else:
+            self._spend_on_bits(left, right)
             self.spend_on_copy(left)
             self.spend_on_copy(right)
+
+    def _spend_on_bits(self, left: Any, right: Any) -> None:
+        """Spends the cost of the product, the quotient or the remainder of large integers."""
+        if isinstance(left, int) and isinstance(right, int):
+            self.spend(left.bit_length() * right.bit_length() // _BIT_PRODUCTS)
 
     def spend_on_percent(self, form: Any, values: Any) -> None:
         """Spends the cost of `form % values`."""
         if not isinstance(form, str):
             raise TypeError(f"the filter 'format' needs a text, not a {type(form).__name__}")
-        conversions = form.split("%")[1:]
-        if any(map(_WIDE.match, conversions)):
+        self.spend(len(form) + (1000 + self.spend_on_text(values)) * form.count("%"))
+        if any(map(_WIDE.match, form.split("%")[1:])):
             raise TypeError("widths of the operator % and the filter 'format' have at most three digits")
-        self.spend(len(form) + (1000 + self.spend_on_text(values)) * len(conversions))
 
 
 def is_undefined(value: Any) -> bool:

@@ -490,20 +490,19 @@ def mark(result: _Value, values: Any, function: str) -> _Value:
 
 
 def _find_sources(value: Any) -> set[Source]:
-    """Returns the sources of all texts and numbers in a value."""
+    """Returns the sources of all texts and numbers in a value. Lists that occur twice are read once."""
     sources: set[Source] = set()
-    stack = [value]
+    stack, seen = [value], set[int]()
     while stack:
         element = stack.pop()
         if isinstance(element, SourcedText):
             sources.update(element._sources)
         elif isinstance(element, SOURCED_NUMBERS):
             sources.add(element._source)
-        elif isinstance(element, dict):
-            stack.extend(element.keys())
-            stack.extend(element.values())
-        elif isinstance(element, (list, tuple)):
+        elif isinstance(element, (dict, list, tuple)) and id(element) not in seen:
+            seen.add(id(element))
             stack.extend(element)
+            stack.extend(element.values() if isinstance(element, dict) else ())
     return sources
 
 

@@ -15,31 +15,31 @@ The functions here return the parts in the terms of tokjax: `AddedToken`, `Templ
 raise `RequiresLibraryError` where a built-in tokenizer would not give exactly the result of the library. Such
 a tokenizer runs on the library.
 
-Files may be untrusted. `growth_limits` limits how much longer the steps can make a text.
+Files may be untrusted. `definition_checks` limits how much longer the steps can make a text.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from bisect import bisect_left
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, list_text_indices
+from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import AddedToken, make_vocabulary, select_roles
-from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.errors import TokenizerFormatError
+from tokjax.formats.tokenizer_files import parse_token_ids
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, compile_matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace import TrimOffsets
 
 
-logger = logging.getLogger("tokjax")
 PipelineSlot: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
 """Name of a part of a definition that consists of steps."""
 _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
@@ -49,6 +49,8 @@ _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
     "decoder": "decoders",
 }
 """Field of a `Sequence` that holds its steps, by part."""
+LIKE_BYTE = re.compile(r"<0x[0-9A-Fa-f+]{2}>")
+"""Tokens that the library's `ByteFallback` decodes to a byte: it also accepts lower case and a sign."""
 _UNCHANGED_BY_NFC = re.compile(r"[\t-\r !-:?@\[-_{-~]+")
 """Names that occur in a text normalized to NFC where they occur in the text. Letters, `<`, `=` and `>` can
 become part of another character, and `;` and `` ` `` can be made of one."""
@@ -83,24 +85,30 @@ def _flatten_steps(part: Any, field: str) -> list[dict[str, Any]]:
     return [part]
 
 
-def get_single_type(contents: Mapping[str, Any], slot: PipelineSlot) -> str | None:
-    """Returns the type of the only step of a part; `None` if the part has no steps.
+def list_types(steps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the types of steps."""
+    return [str(step.get("type")) for step in steps]
+
+
+def select_steps(
+    contents: Mapping[str, Any], slot: PipelineSlot, *accepted: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Returns the steps of one part of a definition, if their types are one of the accepted lists.
 
     Raises:
-        RequiresLibraryError: the part has several steps.
+        RequiresLibraryError: the part has other steps.
     """
     steps = get_steps(contents, slot)
-    if len(steps) > 1:
-        raise RequiresLibraryError(f"its {slot} has several steps: {[step.get('type') for step in steps]}")
-    return str(steps[0].get("type")) if steps else None
+    if list_types(steps) not in [list(types) for types in accepted]:
+        reject_steps(contents, slot)
+    return steps
 
 
-def check_decoder(contents: Mapping[str, Any], expected: str | None) -> None:
-    """Raises `RequiresLibraryError` unless the decoder has the expected type; `None` expects no decoder."""
-    decoder = contents.get("decoder")
-    actual = None if decoder is None else get_single_type(contents, "decoder") or "an empty Sequence"
-    if actual != expected:
-        raise RequiresLibraryError(f"its decoder is {actual or 'none'}")
+def reject_steps(contents: Mapping[str, Any], slot: PipelineSlot) -> NoReturn:
+    """Raises `RequiresLibraryError` that names the steps of one part of a definition."""
+    types = " and ".join(list_types(get_steps(contents, slot)))
+    no_steps = "none" if contents.get(slot) is None else "an empty Sequence"
+    raise RequiresLibraryError(f"its {slot.replace('_', '-')} is {types or no_steps}")
 
 
 def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
@@ -118,16 +126,15 @@ def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
 def is_byte_level(contents: Mapping[str, Any]) -> bool:
     """Returns whether the tokens of a definition are written as `bytes_to_unicode` writes bytes."""
     slots: tuple[PipelineSlot, ...] = ("normalizer", "pre_tokenizer", "decoder")
-    return any(step.get("type") == "ByteLevel" for slot in slots for step in get_steps(contents, slot))
+    return any("ByteLevel" in list_types(get_steps(contents, slot)) for slot in slots)
 
 
-def get_unknown_token(contents: Mapping[str, Any]) -> str | None:
-    """Returns the unknown token of the model, or `None`."""
+def list_unknown_tokens(contents: Mapping[str, Any]) -> list[str]:
+    """Returns the unknown token of the model, the only one in the list; `[]` if there is none."""
     model = contents["model"]
     if model.get("unk_id") is not None:  # only in a Unigram model, whose vocabulary is a list
-        return str(model["vocab"][model["unk_id"]][0])
-    unknown: str | None = model.get("unk_token")
-    return unknown
+        return [str(model["vocab"][model["unk_id"]][0])]
+    return [] if model.get("unk_token") is None else [model["unk_token"]]
 
 
 def decode_byte_level_forms(forms: Mapping[str, int]) -> tuple[dict[bytes, int], dict[str, int]]:
@@ -156,62 +163,6 @@ def decode_byte_level_forms(forms: Mapping[str, int]) -> tuple[dict[bytes, int],
         if ordinary.setdefault(form.encode("utf-8", "surrogatepass"), forms[form]) != forms[form]:
             unreachable_ids[form] = forms[form]
     return ordinary, unreachable_ids
-
-
-def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
-    """Converts tokens that are written as text: returns UTF-8 bytes to id."""
-    try:
-        tokens = list(map(str.encode, forms))
-    except UnicodeEncodeError:
-        tokens = [form.encode("utf-8", "surrogatepass") for form in forms]
-    return dict(zip(tokens, forms.values(), strict=True))
-
-
-def merge_added_tokens(
-    ordinary: Mapping[bytes, int], added_tokens: Mapping[str, int]
-) -> tuple[dict[bytes, int], dict[str, int]]:
-    """Merges added tokens that are not special into the tokens of the model.
-
-    Args:
-        ordinary: token bytes to id of the model's tokens.
-        added_tokens: name to id.
-
-    Returns:
-        Token bytes to id of all tokens; and name to id of the added tokens that are missing there, since
-        their bytes are those of another token.
-    """
-    duplicate_token_ids = {
-        name: id_ for name, id_ in added_tokens.items() if ordinary.get(name.encode("utf-8"), id_) != id_
-    }
-    unique = {
-        name.encode("utf-8"): id_ for name, id_ in added_tokens.items() if name not in duplicate_token_ids
-    }
-    return {**ordinary, **unique}, duplicate_token_ids
-
-
-def get_added_token_ids(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
-    """Returns name to id of all special and added tokens, which a file contains under their names.
-
-    Second names of ids are left out, and logged: a file has one name for each id.
-
-    Args:
-        vocabulary: vocabulary of the tokenizer to export.
-        forms: written form to id of the other tokens.
-
-    Raises:
-        UnsupportedTokenizerError: the name is also the written form of a token with another id.
-    """
-    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names - vocabulary.second_names}
-    for name in sorted(vocabulary.second_names):
-        first_name = vocabulary.get_bytes(vocabulary.get_id(name)).decode("utf-8")
-        logger.warning("the file will not have the special token %r, a second name of %r", name, first_name)
-    for name, id_ in ids.items():
-        if forms.get(name, id_) != id_:
-            raise UnsupportedTokenizerError(
-                f"the format can't represent {name!r}: it is also the written form of the token with id "
-                f"{forms[name]}"
-            )
-    return ids
 
 
 class AddedTokens(NamedTuple):
@@ -307,38 +258,25 @@ def _find_overlapping(name: str, others: Sequence[str]) -> str | None:
     return None
 
 
-def assign_added_ids(names: Iterable[str], forms: Mapping[str, int]) -> dict[str, int]:
-    """Returns the ids that the library assigns to added tokens. It does not use the field `id`.
-
-    An added token that is in the model's vocabulary has its id there. All others get the next ids after the
-    vocabulary, in the order of the definition.
-
-    Args:
-        names: names of the added tokens, in the order of the definition.
-        forms: written form to id of the model's vocabulary.
-    """
-    ids: dict[str, int] = {}
-    last_id = -1
-    for name in names:
-        ids[name] = forms.get(name, max(last_id + 1, len(forms)))
-        last_id = max(last_id, ids[name])
-    return ids
-
-
 def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
     """Raises `RequiresLibraryError` if the library would assign another id to an added token.
+
+    The library does not use the field `id`. An added token that is in the model's vocabulary has its id
+    there. All others get the next ids after the vocabulary, in the order of the definition.
 
     Args:
         tokens: added tokens, in the order of the definition.
         forms: written form to id of the model's vocabulary.
     """
-    assigned = assign_added_ids((token["content"] for token in tokens), forms)
+    last_id = -1
     for token in tokens:
         name, id_ = token["content"], token["id"]
-        if assigned[name] != id_:
+        assigned = forms.get(name, max(last_id + 1, len(forms)))
+        if assigned != id_:
             raise RequiresLibraryError(
-                f"the added token {name!r} has the id {id_}, but the library assigns {assigned[name]}"
+                f"the added token {name!r} has the id {id_}, but the library assigns {assigned}"
             )
+        last_id = max(last_id, assigned)
 
 
 def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -355,43 +293,26 @@ def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]
         RequiresLibraryError: a merge is a duplicate.
         ValueError: a merge is not a pair, or a part or the result of a merge is not a token.
     """
-    if (pairs := _try_parse_pairs(merges, forms)) is not None:
-        return pairs
-    # The list is empty, or a merge is invalid. Find the first one for the error.
-    seen: dict[tuple[str, str], None] = {}
-    if len({isinstance(merge, str) for merge in merges}) > 1:
-        raise ValueError("some merges are strings, others pairs")
-    for merge in merges:
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(parts, list) or [type(part) for part in parts] != [str, str]:
-            raise ValueError(f"the merge {merge!r} is not a pair of tokens")
-        left, right = parts
-        if left not in forms or right not in forms or left + right not in forms:
-            missing = next(form for form in (left, right, left + right) if form not in forms)
-            raise ValueError(f"the merge {merge!r}: {missing!r} is not a token")
-        if (left, right) in seen:
-            raise RequiresLibraryError(f"duplicate merge of {left!r} and {right!r}")
-        seen[left, right] = None
-    return list(seen)
+    pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
+    # Checks that run in C first: some lists have half a million merges.
+    are_pairs = set(map(len, pairs)) <= {2} and set(map(type, chain.from_iterable(pairs))) <= {str}
+    if not (are_pairs and all(map(forms.__contains__, chain(*pairs, map("".join, pairs))))):
+        index = next(i for i, pair in enumerate(pairs) if not _is_merge(pair, forms))
+        raise ValueError(f"the merge {merges[index]!r} is not a pair of tokens that makes a token")
+    if len(set(pairs)) < len(pairs):
+        raise RequiresLibraryError("its merges have duplicates")
+    return pairs
+
+
+def _is_merge(pair: tuple[Any, ...], forms: Mapping[str, int]) -> bool:
+    if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+        return False
+    return all(form in forms for form in (*pair, "".join(pair)))
 
 
 def find_in_merges(forms: set[str], merges: Sequence[tuple[str, str]]) -> set[str]:
     """Returns the members of `forms` that are a part or the result of a merge."""
     return forms.intersection(chain(chain.from_iterable(merges), map("".join, merges)))
-
-
-def _try_parse_pairs(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]] | None:
-    """Parses all merges at once, which is faster; returns `None` if any of them is invalid."""
-    types = set(map(type, merges))
-    if types not in ({str}, {list}):
-        return None
-    pairs = [tuple(merge.split(" ")) for merge in merges] if types == {str} else list(map(tuple, merges))
-    if set(map(len, pairs)) != {2} or set(map(type, chain.from_iterable(pairs))) != {str}:
-        return None
-    parts = set(chain.from_iterable(pairs))
-    if not (forms.keys() >= parts and all(map(forms.__contains__, map("".join, pairs)))):
-        return None
-    return pairs if len(set(pairs)) == len(pairs) else None
 
 
 def parse_trim_offsets(contents: Mapping[str, Any]) -> TrimOffsets | None:
@@ -410,17 +331,6 @@ def parse_trim_offsets(contents: Mapping[str, Any]) -> TrimOffsets | None:
     return trims[0] if trims else None
 
 
-def list_inserted_names(contents: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the tokens that the post-processors of a definition can insert."""
-    names: list[str] = []
-    for step in get_steps(contents, "post_processor"):
-        if step.get("type") == "TemplateProcessing":
-            names += chain.from_iterable(entry["tokens"] for entry in step["special_tokens"].values())
-        elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
-            names += (_parse_inserted_token(step, field)[0] for field in ("cls", "sep"))
-    return names
-
-
 def _is_roberta(step: Mapping[str, Any]) -> bool:
     """Returns whether the library reads a post-processor as `RobertaProcessing`.
 
@@ -429,22 +339,12 @@ def _is_roberta(step: Mapping[str, Any]) -> bool:
     return step.get("type") == "RobertaProcessing" and {"add_prefix_space", "trim_offsets"} <= step.keys()
 
 
-def _parse_inserted_token(step: Mapping[str, Any], field: str) -> list[Any]:
-    """Returns the name and the id of a token that `BertProcessing` or `RobertaProcessing` inserts."""
-    token = step[field]
-    if not isinstance(token, list) or len(token) != 2:
-        raise TokenizerFormatError(
-            f"{field!r} of its post-processor is {token!r:.80}; expected a list of a token and its id"
-        )
-    return token
-
-
-def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
+def parse_template(contents: Mapping[str, Any], ids: Mapping[str, int]) -> Template:
     """Parses the template of a definition: the special tokens that are inserted around texts.
 
     Args:
         contents: parsed `tokenizer.json`.
-        special: name to id of the tokens that a template may insert: special and added tokens.
+        ids: name to id of the tokens that the template may insert.
 
     Returns:
         The template. Its `pair` is empty if the definition's does not contain text A and then text B, each
@@ -455,69 +355,57 @@ def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> T
         TokenizerFormatError: the single template does not contain the text exactly once, or a token type id
             is invalid.
     """
-    templates = [
-        template
-        for step in get_steps(contents, "post_processor")
-        if (template := _parse_template_step(step, special)) is not None
-    ]
-    if len(templates) > 1:
+    steps = [step for step in get_steps(contents, "post_processor") if step.get("type") != "ByteLevel"]
+    if len(steps) > 1:
         raise RequiresLibraryError("it has several post-processors that insert special tokens")
-    template = templates[0] if templates else EMPTY_TEMPLATE
+    if not steps:
+        return EMPTY_TEMPLATE
+    names_by_id = {id_: name for name, id_ in ids.items()}
+    step_type = steps[0].get("type")
+    if step_type in ("BertProcessing", "RobertaProcessing"):
+        template = _parse_cls_and_sep(steps[0], names_by_id)
+    elif step_type == "TemplateProcessing":
+        template = Template(
+            *(_parse_template_pieces(steps[0], name, names_by_id) for name in ("single", "pair"))
+        )
+    else:
+        raise RequiresLibraryError(f"its post-processor is {step_type}")
     if list_text_indices(template.single) != [0]:
         raise TokenizerFormatError("the single template of its post-processor must contain text A once")
-    if list_text_indices(template.pair) != [0, 1]:
-        template = Template(template.single, ())
-    for token in template.tokens:
-        if token not in special:
-            raise RequiresLibraryError(f"its template inserts {token!r}, which is not an added token")
-    return template
+    return template if list_text_indices(template.pair) == [0, 1] else Template(template.single, ())
 
 
-def _parse_template_step(step: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
-    """Returns the template of a post-processor, or `None` if it inserts no tokens."""
-    step_type = step.get("type")
-    if step_type == "ByteLevel":
-        return None
-    if step_type == "TemplateProcessing":
-        return Template(
-            *(
-                _parse_template_pieces(step[name], step["special_tokens"], special)
-                for name in ("single", "pair")
+def _parse_cls_and_sep(step: Mapping[str, Any], names_by_id: Mapping[int, str]) -> Template:
+    """Returns the template of `BertProcessing` or `RobertaProcessing`."""
+    for field in ("sep", "cls"):
+        if not isinstance(step[field], list) or len(step[field]) != 2:
+            raise TokenizerFormatError(
+                f"{field!r} of its post-processor is {step[field]!r:.80}; expected a list of a token and "
+                "its id"
             )
-        )
-    if step_type in ("BertProcessing", "RobertaProcessing"):
-        names_by_id = {id_: name for name, id_ in special.items()}
-        sep, cls = (
-            _get_token_name(_parse_inserted_token(step, field)[1], names_by_id) for field in ("sep", "cls")
-        )
-        first = TemplatePiece(None, cls, 0), TemplatePiece(0, None, 0), TemplatePiece(None, sep, 0)
-        if not _is_roberta(step):
-            return Template(first, (*first, TemplatePiece(1, None, 1), TemplatePiece(None, sep, 1)))
-        return Template(
-            first,
-            (*first, TemplatePiece(None, sep, 0), TemplatePiece(1, None, 0), TemplatePiece(None, sep, 0)),
-        )
-    raise RequiresLibraryError(f"its post-processor is {step_type}")
+    sep, cls = (_get_token_name(step[field][1], names_by_id) for field in ("sep", "cls"))
+    first = TemplatePiece(None, cls, 0), TemplatePiece(0, None, 0), TemplatePiece(None, sep, 0)
+    if _is_roberta(step):
+        end = TemplatePiece(None, sep, 0)
+        return Template(first, (*first, end, TemplatePiece(1, None, 0), end))
+    return Template(first, (*first, TemplatePiece(1, None, 1), TemplatePiece(None, sep, 1)))
 
 
 def _parse_template_pieces(
-    pieces: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, Any], special: Mapping[str, int]
+    step: Mapping[str, Any], name: str, names_by_id: Mapping[int, str]
 ) -> tuple[TemplatePiece, ...]:
     """Returns the pieces of a `TemplateProcessing`. A token with several ids becomes several pieces."""
-    names_by_id = {id_: name for name, id_ in special.items()}
     parsed: list[TemplatePiece] = []
-    for piece in pieces:
+    for piece in step[name]:
         [(kind, fields)] = piece.items()
+        type_id = fields["type_id"]
+        if not isinstance(type_id, int) or not 0 <= type_id < 1 << 31:
+            raise TokenizerFormatError(f"a template of its post-processor has the type id {type_id!r}")
         if kind == "Sequence":
-            parsed.append(TemplatePiece({"A": 0, "B": 1}[fields["id"]], None, fields["type_id"]))
+            parsed.append(TemplatePiece({"A": 0, "B": 1}[fields["id"]], None, type_id))
             continue
-        ids = special_tokens[fields["id"]]["ids"]
-        parsed += [TemplatePiece(None, _get_token_name(id_, names_by_id), fields["type_id"]) for id_ in ids]
-    for template_piece in parsed:
-        if not isinstance(template_piece.type_id, int) or not 0 <= template_piece.type_id < 1 << 31:
-            raise TokenizerFormatError(
-                f"a template of its post-processor has the type id {template_piece.type_id!r}"
-            )
+        ids = step["special_tokens"][fields["id"]]["ids"]
+        parsed += [TemplatePiece(None, _get_token_name(id_, names_by_id), type_id) for id_ in ids]
     return tuple(parsed)
 
 
@@ -527,33 +415,88 @@ def _get_token_name(id_: Any, names_by_id: Mapping[int, str]) -> str:
     return names_by_id[id_]
 
 
-def build_definition_vocabulary(
-    contents: Mapping[str, Any],
-    ordinary: Mapping[bytes, int],
-    added_tokens: AddedTokens,
-    roles: Mapping[Role, str],
-    duplicate_token_ids: Mapping[str, int] | None = None,
-    unreachable_ids: Mapping[str, int] | None = None,
-) -> Vocabulary:
-    """Builds the vocabulary of a built-in tokenizer, including the template of the definition.
+def parse_tokens(contents: Mapping[str, Any], normalizer: str | None) -> tuple[dict[str, int], AddedTokens]:
+    """Parses the vocabulary of a model and the added tokens of a definition.
 
     Args:
         contents: parsed `tokenizer.json`.
-        ordinary: token bytes to id, of all tokens that are not special.
-        added_tokens: added tokens of the definition.
-        roles: role to the name of a token; see `select_roles`.
-        duplicate_token_ids: as in `make_vocabulary`.
-        unreachable_ids: likewise.
+        normalizer: as in `parse_added_tokens`.
+
+    Returns:
+        Written form to id of the model's tokens; and the added tokens.
 
     Raises:
+        RequiresLibraryError: the tokenizer has to run on the library.
+        TokenizerFormatError: the tokens are invalid.
+    """
+    added = parse_added_tokens(contents, normalizer=normalizer)
+    forms = parse_token_ids(contents["model"]["vocab"], "the model's vocab")
+    check_added_ids(contents.get("added_tokens") or [], forms)
+    if not is_encodable("".join(forms)):
+        raise RequiresLibraryError("a token of its vocabulary has a lone surrogate")
+    return forms, added
+
+
+def find_unmatched_tokens(
+    contents: Mapping[str, Any], forms: Mapping[str, int], added: AddedTokens
+) -> dict[str, int]:
+    """Returns name to id of the special tokens that are not matched in texts.
+
+    They are the unknown token and the tokens that the template inserts, unless they are added tokens.
+    """
+    added_ids = added.special | added.ordinary
+    inserted = parse_template(contents, {**forms, **added_ids}).tokens
+    names = (*inserted, *list_unknown_tokens(contents))
+    return {name: forms[name] for name in names if name in forms and name not in added_ids}
+
+
+def build_vocabulary(
+    contents: Mapping[str, Any],
+    roles: Mapping[Role, str],
+    forms: Mapping[str, int],
+    added: AddedTokens,
+    unmatched: dict[str, int] | None = None,
+    *,
+    byte_level: bool = False,
+) -> Vocabulary:
+    """Builds the vocabulary of a tokenizer, including the template of the definition.
+
+    Args:
+        contents: parsed `tokenizer.json`.
+        roles: role to the name of a token; see `select_roles`. By default, the unknown token of the model has
+            its role.
+        forms: written form to id of the tokens that the model makes of text.
+        added: added tokens of the definition.
+        unmatched: name to id of the special tokens that are not matched in texts.
+        byte_level: whether tokens are written as `bytes_to_unicode` writes bytes.
+
+    Raises:
+        InvalidArgumentError: the template inserts a token that is neither special nor added, or the tokens
+            are invalid.
         RequiresLibraryError: the post-processor does something that a template can't represent.
     """
+    unmatched = unmatched or {}
+    ordinary, unreachable_ids = (
+        decode_byte_level_forms(forms)
+        if byte_level
+        else (dict(zip(map(str.encode, forms), forms.values(), strict=True)), {})
+    )
+    # The bytes of an added token can be those of a token of the model: the same one, or another one.
+    duplicate_ids = {
+        name: id_ for name, id_ in added.ordinary.items() if ordinary.setdefault(name.encode(), id_) != id_
+    }
+    if not byte_level:
+        duplicate_ids |= {name: id_ for name, id_ in added.ordinary.items() if name in forms}
+    special = added.special | unmatched
+    declared = select_roles(roles, ordinary, special)
+    for unknown in special.keys() & list_unknown_tokens(contents):
+        declared.setdefault("unk", unknown)
     return make_vocabulary(
         ordinary,
-        added_tokens.special,
-        select_roles(roles, ordinary, added_tokens.special),
-        parse_template(contents, added_tokens.special | added_tokens.ordinary),
-        added_tokens.flags,
-        duplicate_token_ids,
+        special,
+        declared,
+        parse_template(contents, {**forms, **special, **added.ordinary}),
+        added.flags,
+        duplicate_ids | unmatched,
         unreachable_ids,
     )

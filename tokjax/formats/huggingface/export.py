@@ -30,16 +30,17 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.errors import UnsupportedTokenizerError
-from tokjax.formats.huggingface.byte_level_definition import build_split_steps
-from tokjax.formats.huggingface.definition import (
-    RequiresLibraryError,
-    check_added_ids,
-    get_added_token_ids,
+from tokjax.formats.huggingface.built_in import SPLITTERS
+from tokjax.formats.huggingface.definition import RequiresLibraryError, check_added_ids
+from tokjax.formats.huggingface.metaspace_export import (
+    build_bpe_model,
+    build_forms,
+    build_metaspace_parts,
+    build_metaspace_step,
+    build_sentencepiece_parts,
+    build_text_forms,
 )
-from tokjax.formats.huggingface.metaspace_definition import build_metaspace_parts
-from tokjax.formats.huggingface.sentencepiece_definition import build_sentencepiece_parts
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.models.metaspace import METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.unigram import Unigram
@@ -52,11 +53,11 @@ from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tokjax.core.template import Template, TemplatePiece
-    from tokjax.core.vocabulary import Vocabulary
-
-
-_PRE_TOKENIZERS = {"whitespace": "WhitespaceSplit", "bert": "BertPreTokenizer"}
+    from tokjax.core.template import TemplatePiece
+    from tokjax.core.vocabulary import AddedToken, Vocabulary
+    from tokjax.models.unigram_words import NormalizedToken
+    from tokjax.pretokenize.bert_normalizer import BertNormalizer
+    from tokjax.pretokenize.word_boundaries import Splitter
 
 
 def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
@@ -109,44 +110,26 @@ def iter_merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
 
 def _build_byte_level(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "trim_offsets": False, "use_regex": True}
-    processors = [
-        {
-            **byte_level,
-            "trim_offsets": tokenizer.trim_offsets is not None,
-            "add_prefix_space": tokenizer.trim_offsets == "but_first",
-        }
-    ]
+    trim = {
+        **byte_level,
+        "trim_offsets": tokenizer.trim_offsets is not None,
+        "add_prefix_space": tokenizer.trim_offsets == "but_first",
+    }
     template = _build_template(tokenizer.vocabulary)
-    if template is not None:
-        processors.append(template)
+    ranks = tokenizer.vocabulary.mergeable
+    pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     return {
         "normalizer": {"type": "NFC"} if tokenizer.normalizer else None,
         "pre_tokenizer": _build_pre_tokenizer(tokenizer),
-        "post_processor": processors[0]
-        if template is None
-        else {"type": "Sequence", "processors": processors},
+        "post_processor": {"type": "Sequence", "processors": [trim, template]} if template else trim,
         "decoder": {**byte_level, "add_prefix_space": tokenizer.add_prefix_space},
-        "model": _build_byte_level_model(tokenizer),
-    }
-
-
-def _build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
-    ranks = tokenizer.vocabulary.mergeable
-    forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
-    forms |= tokenizer.vocabulary.unreachable_ids
-    forms |= get_added_token_ids(tokenizer.vocabulary, forms)
-    pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": tokenizer.ignore_merges,
-        "vocab": dict(sorted(forms.items(), key=lambda item: item[1])),
-        "merges": [[map_bytes_to_unicode(left), map_bytes_to_unicode(right)] for left, right in pairs],
+        "model": build_bpe_model(
+            build_forms(
+                tokenizer.vocabulary, {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+            ),
+            [list(map(map_bytes_to_unicode, pair)) for pair in pairs],
+            ignore_merges=tokenizer.ignore_merges,
+        ),
     }
 
 
@@ -167,17 +150,25 @@ def _build_pre_tokenizer(tokenizer: ByteLevelBPE) -> dict[str, Any]:
             "a tokenizer.json supports add_prefix_space=True with the pattern 'gpt2', not with "
             f"{tokenizer.pattern!r}"
         )
-    steps = build_split_steps(tokenizer.pattern)
+    expression = splitter.expression
+    steps = [
+        {"type": "Split", "pattern": {"Regex": part}, "behavior": "Isolated", "invert": False}
+        for part in ([expression] if isinstance(expression, str) else expression)
+    ]
     return {"type": "Sequence", "pretokenizers": [*steps, {**byte_level, "use_regex": False}]}
+
+
+def _build_word_steps(normalizer: BertNormalizer, splitter: Splitter) -> dict[str, Any]:
+    """Builds the normalizer and the pre-tokenizer of a tokenizer of words."""
+    step = {"type": "BertNormalizer", **asdict(normalizer)}
+    [name] = (name for name, other in SPLITTERS.items() if other == splitter)
+    return {"normalizer": None if normalizer.is_identity else step, "pre_tokenizer": {"type": name}}
 
 
 def _build_wordpiece(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     prefix = tokenizer.continuing_prefix
     return {
-        "normalizer": None
-        if tokenizer.normalizer.is_identity
-        else {"type": "BertNormalizer", **asdict(tokenizer.normalizer)},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        **_build_word_steps(tokenizer.normalizer, "bert"),
         "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": tokenizer.cleanup},
         "model": {
             "type": "WordPiece",
@@ -190,41 +181,23 @@ def _build_wordpiece(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
 
 
 def _build_word_level(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
-    return {
-        "normalizer": {"type": "BertNormalizer", **asdict(tokenizer.normalizer)}
-        if tokenizer.lowercase
-        else None,
-        "pre_tokenizer": {"type": _PRE_TOKENIZERS[tokenizer.splitter]},
-        "decoder": None,
-        "model": {
-            "type": "WordLevel",
-            "unk_token": tokenizer.vocabulary.roles["unk"],
-            "vocab": _build_vocab(tokenizer.vocabulary),
-        },
-    }
+    unknown, vocab = tokenizer.vocabulary.roles["unk"], _build_vocab(tokenizer.vocabulary)
+    model = {"type": "WordLevel", "unk_token": unknown, "vocab": vocab}
+    return {**_build_word_steps(tokenizer.normalizer, tokenizer.splitter), "decoder": None, "model": model}
 
 
 def _build_word_bpe(tokenizer: WordBPE) -> dict[str, Any]:
     _check_word_bpe(tokenizer)
-    has_suffix = tokenizer.end_of_word is not None
+    suffix = END_OF_WORD if tokenizer.end_of_word else None
     return {
-        "normalizer": None
-        if tokenizer.normalizer.is_identity
-        else {"type": "BertNormalizer", **asdict(tokenizer.normalizer)},
-        "pre_tokenizer": {"type": _PRE_TOKENIZERS[tokenizer.splitter]},
-        "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if has_suffix else {"type": "Fuse"},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": tokenizer.vocabulary.roles["unk"],
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": END_OF_WORD if has_suffix else None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": _build_vocab(tokenizer.vocabulary),
-            "merges": list(map(list, tokenizer.merges)),
-        },
+        **_build_word_steps(tokenizer.normalizer, tokenizer.splitter),
+        "decoder": {"type": "BPEDecoder", "suffix": suffix} if suffix else {"type": "Fuse"},
+        "model": build_bpe_model(
+            _build_vocab(tokenizer.vocabulary),
+            tokenizer.merges,
+            unk_token=tokenizer.vocabulary.roles["unk"],
+            end_of_word_suffix=suffix,
+        ),
     }
 
 
@@ -232,7 +205,6 @@ def _check_word_bpe(tokenizer: WordBPE) -> None:
     """Raises `UnsupportedTokenizerError` for options and merges that `tokenizers` does not have."""
     for option, value in (
         ("end_of_word", "symbol"),
-        ("end_of_word", "@@"),
         ("byte_level", True),
         ("unknown", "word"),
     ):
@@ -258,10 +230,7 @@ def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
 
     If the library would assign other ids to these, they remain in the vocabulary.
     """
-    forms = {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()}
-    forms |= vocabulary.unreachable_ids
-    forms |= get_added_token_ids(vocabulary, forms)
-    forms = dict(sorted(forms.items(), key=lambda item: item[1]))
+    forms = build_text_forms(vocabulary)
     only_matched = vocabulary.added_names - vocabulary.duplicate_token_ids.keys()
     model_forms = {form: id_ for form, id_ in forms.items() if form not in only_matched}
     try:
@@ -273,41 +242,42 @@ def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
 
 def _build_added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
     names = vocabulary.split_token_names - vocabulary.unmatched_names - vocabulary.second_names
-    ids = {name: vocabulary.get_id(name) for name in names}
     return [
-        {
-            "id": id_,
-            "content": name,
-            "single_word": False,
-            "lstrip": name in vocabulary.added_tokens and vocabulary.added_tokens[name].lstrip,
-            "rstrip": name in vocabulary.added_tokens and vocabulary.added_tokens[name].rstrip,
-            "normalized": False,
-            "special": name in vocabulary.special,
-        }
-        for name, id_ in sorted(ids.items(), key=lambda item: item[1])
+        _build_added_token(vocabulary, name, vocabulary.get_id(name), vocabulary.added_tokens.get(name))
+        for name in sorted(names, key=vocabulary.get_id)
     ]
+
+
+def _build_added_token(
+    vocabulary: Vocabulary,
+    name: str,
+    id_: int,
+    flags: AddedToken | NormalizedToken | None,
+    *,
+    normalized: bool = False,
+) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "content": name,
+        "single_word": False,
+        "lstrip": flags is not None and flags.lstrip,
+        "rstrip": flags is not None and flags.rstrip,
+        "normalized": normalized,
+        "special": name in vocabulary.special,
+    }
 
 
 def _build_template(vocabulary: Vocabulary) -> dict[str, Any] | None:
     template = vocabulary.template
     if template == EMPTY_TEMPLATE:
         return None
-    return build_template_step(template, {name: vocabulary.get_id(name) for name in template.tokens})
-
-
-def build_template_step(template: Template, ids: Mapping[str, int]) -> dict[str, Any]:
-    """Builds the post-processor that applies a template.
-
-    Args:
-        template: the template.
-        ids: token to id, for at least the tokens of the template.
-    """
     return {
         "type": "TemplateProcessing",
         "single": list(map(_build_template_piece, template.single)),
         "pair": list(map(_build_template_piece, template.pair)),
         "special_tokens": {
-            name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in sorted(set(template.tokens))
+            name: {"id": name, "ids": [vocabulary.get_id(name)], "tokens": [name]}
+            for name in sorted(set(template.tokens))
         },
     }
 
@@ -319,22 +289,18 @@ def _build_template_piece(piece: TemplatePiece) -> dict[str, Any]:
 
 
 def _build_unigram(tokenizer: Unigram) -> dict[str, Any]:
-    steps = json.loads(tokenizer.steps)
-    metaspace = {"type": "Metaspace", "replacement": METASPACE, "split": True}
-    split = {**metaspace, "prepend_scheme": tokenizer.prepends}
-    splits = [{"type": "WhitespaceSplit"}, split]
-    added_tokens = _build_added_tokens(tokenizer.vocabulary)
-    for name, token in tokenizer.normalized_tokens:
-        flags = {"single_word": False, "lstrip": token.lstrip, "rstrip": token.rstrip, "normalized": True}
-        special = name in tokenizer.vocabulary.special
-        added_tokens.append({"id": token.id, "content": name, **flags, "special": special})
+    vocabulary, steps = tokenizer.vocabulary, json.loads(tokenizer.steps)
+    split = build_metaspace_step(tokenizer.prepends)
+    splits = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, split]}
+    normalized = [
+        _build_added_token(vocabulary, name, token.id, token, normalized=True)
+        for name, token in tokenizer.normalized_tokens
+    ]
     return {
-        "added_tokens": sorted(added_tokens, key=itemgetter("id")),
+        "added_tokens": sorted([*_build_added_tokens(vocabulary), *normalized], key=itemgetter("id")),
         "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": splits}
-        if tokenizer.splits_whitespace
-        else split,
-        "decoder": {**metaspace, "prepend_scheme": "always" if tokenizer.strip else "never"},
+        "pre_tokenizer": splits if tokenizer.splits_whitespace else split,
+        "decoder": build_metaspace_step("always" if tokenizer.strip else "never"),
         "model": {
             "type": "Unigram",
             "unk_id": tokenizer.unknown_id,

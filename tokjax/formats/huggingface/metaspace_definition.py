@@ -1,4 +1,4 @@
-"""BPE with byte fallback from a `tokenizer.json`.
+"""Built-in tokenizers that write spaces as `▁`, from a `tokenizer.json`: BPE with byte fallback, and unigram.
 
 Files define the handling of spaces in a normalizer or a pre-tokenizer. `_parse_space_handling` maps all of
 them to the options `add_prefix_space` and `split_words` of `MetaspaceBPE`. With the texts "a b" and " a":
@@ -17,28 +17,38 @@ does not begin with one. "first" adds it only at the start of a text, not after 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, get_args
 
 from tokjax.core.utf8 import is_encodable
-from tokjax.formats.huggingface.decoders import LIKE_BYTE
+from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.definition import (
-    AddedTokens,
+    LIKE_BYTE,
     RequiresLibraryError,
-    build_definition_vocabulary,
+    build_vocabulary,
     check_added_ids,
-    encode_forms,
     find_in_merges,
-    get_added_token_ids,
+    find_unmatched_tokens,
     get_flag,
     get_steps,
-    list_inserted_names,
+    list_types,
     parse_added_tokens,
     parse_merges,
-    parse_trim_offsets,
+    parse_tokens,
+    reject_steps,
+    select_steps,
 )
-from tokjax.formats.tokenizer_files import parse_token_ids
-from tokjax.models.metaspace import BYTE_FORMS, METASPACE, list_missing_forms
+from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
+from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
+from tokjax.models.unigram import Prepends, Unigram
+from tokjax.models.unigram_characters import attaches
+from tokjax.models.unigram_words import NormalizedToken
+from tokjax.pretokenize.aligned_text import PREPENDING, StepNormalizer
+from tokjax.pretokenize.special_tokens import WHITE_SPACE
+from tokjax.unigram.viterbi import MAX_SCORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -48,69 +58,44 @@ if TYPE_CHECKING:
 
 PREPEND = {"type": "Prepend", "prepend": METASPACE}
 SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
-_DECODERS: list[dict[str, Any]] = [
+DECODERS: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": METASPACE}, "content": " "},
     {"type": "ByteFallback"},
     {"type": "Fuse"},
 ]
-_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-_BYTE_FORMS = frozenset(BYTE_FORMS)
-_SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
 """Metaspace's `prepend_scheme` to `add_prefix_space`."""
+_MAX_EXACT_DIGITS, _MAX_EXPONENT = 15, 308
 
 
-class _SpaceHandling(NamedTuple):
-    """Options of `MetaspaceBPE` for spaces."""
-
-    add_prefix_space: PrefixSpace | None
-    split_words: bool
-
-
-def parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> MetaspaceBPE:
+def parse_metaspace_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> MetaspaceBPE:
     """Builds the built-in tokenizer of a definition of BPE with byte fallback.
 
     Raises:
-        RequiresLibraryError: the tokenizer has to run on the library.
+        InvalidArgumentError: the tokenizer has to run on the library.
+        RequiresLibraryError: likewise.
         TokenizerFormatError: the definition is invalid.
     """
     model = contents["model"]
     if get_flag(model, "ignore_merges"):
         raise RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
-    spaces, strip = _parse_space_handling(contents), _parse_strip(contents)
-    normalizer = " and ".join(str(step.get("type")) for step in get_steps(contents, "normalizer"))
-    added_tokens = parse_added_tokens(contents, normalizer=normalizer or None)
-    forms = parse_token_ids(model["vocab"], "the model's vocab")
-    check_added_ids(contents.get("added_tokens") or [], forms)
-    merges = _drop_special_merges(parse_merges(model["merges"], forms), forms.keys() & added_tokens.special)
-    _check_pieces(forms.keys() - added_tokens.special.keys(), merges)
-    unmatched = _find_unmatched_tokens(contents, forms, added_tokens)
+    add_prefix_space, split_words = _parse_space_handling(contents)
+    strip = _parse_strip(contents)
+    normalizer = " and ".join(list_types(get_steps(contents, "normalizer")))
+    forms, added = parse_tokens(contents, normalizer or None)
+    merges = _drop_special_merges(parse_merges(model["merges"], forms), forms.keys() & added.special)
+    unmatched = find_unmatched_tokens(contents, forms, added)
     unknown = model.get("unk_token")
-    if unknown is not None and unknown not in added_tokens.special and unknown not in unmatched:
+    if unknown is not None and unknown not in added.special | unmatched:
         raise RequiresLibraryError(f"its unknown token {unknown!r} is not a special token")
-    if parse_trim_offsets(contents) is not None:
-        raise RequiresLibraryError("its post-processor has trim_offsets=true")
-    ordinary = encode_forms({form: id_ for form, id_ in forms.items() if form not in added_tokens.special})
+    ordinary = {form: id_ for form, id_ in forms.items() if form not in added.special}
+    for form in ordinary:
+        if form[:3] == "<0x" and LIKE_BYTE.fullmatch(form) and form not in BYTE_FORMS:
+            raise RequiresLibraryError(f"the token {form!r} is decoded to a byte, but no byte becomes it")
     all_roles: dict[Role, str] = {**roles, **({} if unknown is None else {"unk": unknown})}
-    vocabulary = build_definition_vocabulary(
-        contents,
-        ordinary | encode_forms(added_tokens.ordinary),
-        added_tokens._replace(special=added_tokens.special | unmatched),
-        all_roles,
-        unmatched,
-    )
-    return make_metaspace_bpe(vocabulary, merges, **spaces._asdict(), strip=strip)
-
-
-def _find_unmatched_tokens(
-    contents: Mapping[str, Any], forms: Mapping[str, int], added_tokens: AddedTokens
-) -> dict[str, int]:
-    """Returns name to id of the special tokens that are not matched in texts.
-
-    They are the unknown token and the tokens that the template inserts, unless they are added tokens.
-    """
-    names = [*list_inserted_names(contents), contents["model"].get("unk_token")]
-    added_names = {*added_tokens.special, *added_tokens.ordinary}
-    return {name: forms[name] for name in names if name in forms and name not in added_names}
+    vocabulary = build_vocabulary(contents, all_roles, ordinary, added, unmatched)
+    return make_metaspace_bpe(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
 
 
 def _drop_special_merges(
@@ -137,27 +122,37 @@ def _drop_special_merges(
     return [merge for merge in merges if in_merges.isdisjoint((*merge, "".join(merge)))]
 
 
-def _parse_space_handling(contents: Mapping[str, Any]) -> _SpaceHandling:
-    """Returns the options for spaces, if the normalizer and pre-tokenizer handle spaces and nothing else.
+def _parse_space_handling(contents: Mapping[str, Any]) -> tuple[PrefixSpace | None, bool]:
+    """Returns `add_prefix_space` and `split_words`, if the steps handle spaces and nothing else.
 
     The head of the module has examples.
     """
     normalizers, pre_tokenizers = get_steps(contents, "normalizer"), get_steps(contents, "pre_tokenizer")
-    types = [step.get("type") for step in pre_tokenizers]
-    if normalizers in ([PREPEND, SPACE_TO_METASPACE], [SPACE_TO_METASPACE]):
-        # Gemma's file also splits at spaces. That has no effect: the normalizer has replaced all of them.
-        splits_at_spaces = types == ["Split"] and pre_tokenizers[0].get("pattern") == {"String": " "}
-        if not types or (splits_at_spaces and not get_flag(pre_tokenizers[0], "invert")):
-            return _SpaceHandling("always" if len(normalizers) == 2 else None, False)
-    if not normalizers and types == ["Metaspace"]:
-        [step] = pre_tokenizers
-        scheme = step.get("prepend_scheme")
-        # Old files have add_prefix_space in addition to prepend_scheme.
-        is_consistent = step.get("add_prefix_space") in (None, scheme != "never")
-        if step.get("replacement") == METASPACE and scheme in _SCHEMES and is_consistent:
-            return _SpaceHandling(_SCHEMES[scheme], step.get("split") is None or get_flag(step, "split"))
-    all_types = [str(step.get("type")) for step in (*normalizers, *pre_tokenizers)]
-    raise RequiresLibraryError(f"its normalizer and pre-tokenizer are {' and '.join(all_types) or 'none'}")
+    if not normalizers:
+        [step] = select_steps(contents, "pre_tokenizer", ["Metaspace"])
+        scheme, split = _parse_metaspace(step)
+        return SCHEMES[scheme], split
+    if normalizers not in ([PREPEND, SPACE_TO_METASPACE], [SPACE_TO_METASPACE]):
+        reject_steps(contents, "normalizer")
+    # Gemma's file also splits at spaces. That has no effect: the normalizer has replaced all of them.
+    select_steps(contents, "pre_tokenizer", [], ["Split"])
+    for step in pre_tokenizers:
+        if step.get("pattern") != {"String": " "} or get_flag(step, "invert"):
+            reject_steps(contents, "pre_tokenizer")
+    return ("always" if len(normalizers) == 2 else None), False
+
+
+def _parse_metaspace(step: Mapping[str, Any]) -> tuple[Prepends, bool]:
+    """Returns the `prepend_scheme` of a `Metaspace`, and whether it splits at spaces.
+
+    Old files have `add_prefix_space` in addition.
+    """
+    scheme = step.get("prepend_scheme", "always")
+    if scheme not in get_args(Prepends) or (step.get("add_prefix_space") is False and scheme != "never"):
+        raise RequiresLibraryError(f"its Metaspace has the prepend_scheme {scheme!r}")
+    if step.get("replacement") != METASPACE:
+        raise RequiresLibraryError(f"its Metaspace writes {step.get('replacement')!r} for spaces")
+    return scheme, step.get("split") is None or get_flag(step, "split")
 
 
 def _parse_strip(contents: Mapping[str, Any]) -> bool:
@@ -167,100 +162,134 @@ def _parse_strip(contents: Mapping[str, Any]) -> bool:
         RequiresLibraryError: the decoder is not that of Llama 2, Mistral or Gemma.
     """
     decoders = get_steps(contents, "decoder")
-    if not any(_are_same(decoders, expected) for expected in (_DECODERS, [*_DECODERS, _STRIP])):
-        raise RequiresLibraryError(
-            f"its decoder is {' and '.join(str(step.get('type')) for step in decoders) or 'none'}"
-        )
-    return len(decoders) > len(_DECODERS)
+    # As JSON: in Python, `True` and `1` would be equal.
+    if json.dumps(decoders, sort_keys=True) not in (
+        json.dumps(expected, sort_keys=True) for expected in (DECODERS, [*DECODERS, STRIP])
+    ):
+        reject_steps(contents, "decoder")
+    return len(decoders) > len(DECODERS)
 
 
-def _are_same(steps: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
-    """Returns whether two lists of steps are the same JSON. In Python, `True` and `1` would be equal."""
-    return json.dumps(steps, sort_keys=True) == json.dumps(expected, sort_keys=True)
+def parse_unigram(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Unigram:
+    """Builds the built-in tokenizer of a definition of a unigram model.
 
-
-def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None:
-    """Raises `RequiresLibraryError` if `make_rules_from_pieces` does not accept these tokens.
-
-    Args:
-        ordinary: written forms of all tokens that are not special.
-        merges: pairs of written forms.
+    Raises:
+        InvalidArgumentError: the tokenizer has to run on the library.
+        RequiresLibraryError: likewise.
+        TokenizerFormatError: the definition is invalid.
     """
-    missing = list_missing_forms(ordinary)
-    if missing:
-        raise RequiresLibraryError(f"its vocabulary has no ordinary token {missing[0]!r}")
-    if not is_encodable("".join(ordinary)):
-        raise RequiresLibraryError("a token of its vocabulary has a lone surrogate")
-    # A built-in tokenizer merges bytes and writes spaces as `▁`, so these forms have no equivalent there.
-    invalid = find_in_merges({form for form in ordinary if " " in form or form in _BYTE_FORMS}, merges)
-    if invalid:
-        raise RequiresLibraryError(f"the token {min(invalid)!r} is a part or the result of a merge")
-    like_bytes = [form for form in ordinary if form[:3] == "<0x" and LIKE_BYTE.fullmatch(form)]
-    like_bytes = [form for form in like_bytes if form not in _BYTE_FORMS]
-    if like_bytes:
-        raise RequiresLibraryError(
-            f"the token {like_bytes[0]!r} is decoded to a byte, but no byte becomes it"
-        )
+    check_before_loading(contents)
+    model, steps = contents["model"], get_steps(contents, "normalizer")
+    normalizer = _parse_normalizer(steps)
+    *splits, metaspace = select_steps(
+        contents, "pre_tokenizer", ["Metaspace"], ["WhitespaceSplit", "Metaspace"]
+    )
+    prepends, split = _parse_metaspace(metaspace)
+    if not split:
+        raise RequiresLibraryError("its Metaspace has split=False")
+    if splits and "Prepend" in normalizer.types:
+        raise RequiresLibraryError("its normalizer has Prepend, and its pre-tokenizer WhitespaceSplit")
+    [decoder] = select_steps(contents, "decoder", ["Metaspace"])
+    strip = _parse_metaspace(decoder)[0] != "never"
+    pieces = _parse_pieces(model)
+    vocabulary, normalized = _parse_unigram_vocabulary(contents, roles, pieces, normalizer)
+    byte_fallback = get_flag(model, "byte_fallback")
+    options = prepends, bool(splits), strip, normalized
+    return Unigram(vocabulary, pieces, model["unk_id"], byte_fallback, json.dumps(steps), *options)
 
 
-def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
-    """Builds the normalizer, pre-tokenizer, decoder and model of a `tokenizer.json`, for export."""
-    return {
-        **_build_space_steps(tokenizer),
-        **build_model_parts(tokenizer.vocabulary, tokenizer.merges, strip=tokenizer.strip),
-    }
+def _parse_unigram_vocabulary(
+    contents: Mapping[str, Any],
+    roles: Mapping[Role, str],
+    pieces: Sequence[tuple[str, float]],
+    normalizer: StepNormalizer,
+) -> tuple[Vocabulary, tuple[tuple[str, NormalizedToken], ...]]:
+    """Returns the vocabulary, and the added tokens that are matched in normalized text."""
+    forms = {piece: id_ for id_, (piece, _) in enumerate(pieces)}
+    tokens = contents.get("added_tokens") or []
+    check_added_ids(tokens, forms)
+    later = [token for token in tokens if normalizer.types and get_flag(token, "normalized")]
+    verbatim = [token for token in tokens if not (normalizer.types and get_flag(token, "normalized"))]
+    added = parse_added_tokens({"added_tokens": verbatim}, normalizer=None)
+    normalized = _parse_normalized_tokens(later, normalizer)
+    later_ids = {name: token.id for name, token in normalized}
+    all_added = added._replace(ordinary=added.ordinary | later_ids)
+    unmatched = {token["content"]: token["id"] for token in later if get_flag(token, "special")}
+    unmatched |= find_unmatched_tokens(contents, forms, all_added)
+    special = added.special | unmatched
+    ordinary = {form: id_ for form, id_ in (forms | later_ids).items() if form not in special}
+    return build_vocabulary(contents, roles, ordinary, added, unmatched), normalized
 
 
-def build_model_parts(
-    vocabulary: Vocabulary,
-    merges: Sequence[tuple[str, str]],
-    *,
-    strip: bool,
-    byte_fallback: bool = True,
-    ignore_merges: bool = False,
-) -> dict[str, Any]:
-    """Builds the decoder and the model of a vocabulary that writes spaces as `▁`, for export.
+def _parse_pieces(model: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Returns the pieces and scores of a model for which arrays give the result of the library."""
+    if model.get("unk_id") is None:
+        raise RequiresLibraryError("its Unigram model has no unknown token")
+    pieces = [piece for piece, _ in model["vocab"]]
+    if not 0 <= model["unk_id"] < len(pieces):
+        raise TokenizerFormatError(f"its unk_id is {model['unk_id']!r}, and it has {len(pieces)} pieces")
+    check_pieces(pieces)
+    if not all(pieces) or not is_encodable("".join(pieces)):
+        raise RequiresLibraryError("a piece is empty, or has a lone surrogate")
+    scores = [round_like_library(score) for _, score in model["vocab"]]
+    if not all(abs(score) <= MAX_SCORE for score in scores):
+        raise RequiresLibraryError("a score of its model is too large")
+    return tuple(zip(pieces, scores, strict=True))
 
-    Args:
-        vocabulary: all tokens.
-        merges: pairs of written forms, in order of priority.
-        strip: whether decoding removes a space at the start of a text.
-        byte_fallback: whether unknown characters become byte tokens.
-        ignore_merges: whether a pre-token that is a token becomes it without merging.
+
+def round_like_library(score: float) -> float:
+    """Returns a score as the library reads it: it rounds the digits first, and then the quotient.
+
+    A number of up to 15 digits is rounded once, as in Python.
     """
-    forms = {form.decode("utf-8"): id_ for form, id_ in vocabulary.ordinary.items()}
-    forms |= vocabulary.unreachable_ids
-    forms |= get_added_token_ids(vocabulary, forms)
-    return {
-        "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if strip else [])]},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": vocabulary.roles.get("unk"),
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": byte_fallback,
-            "ignore_merges": ignore_merges,
-            "vocab": dict(sorted(forms.items(), key=lambda item: item[1])),
-            "merges": [list(merge) for merge in merges],
-        },
-    }
+    text = repr(abs(score))
+    if len(text) <= _MAX_EXACT_DIGITS or not math.isfinite(score):
+        return float(score)
+    _, digits, exponent = Decimal(text).as_tuple()
+    number = float(int("".join(map(str, digits))))
+    assert isinstance(exponent, int)
+    while exponent < -_MAX_EXPONENT:
+        number, exponent = number / 1e308, exponent + _MAX_EXPONENT
+    number = number * 10.0**exponent if exponent >= 0 else number / float(f"1e{-exponent}")
+    return math.copysign(number, score)
 
 
-def _build_space_steps(tokenizer: MetaspaceBPE) -> dict[str, Any]:
-    """Builds the normalizer or pre-tokenizer for spaces: the inverse of `_parse_space_handling`."""
-    if tokenizer.add_prefix_space == "always":
-        return {"normalizer": {"type": "Sequence", "normalizers": [PREPEND, SPACE_TO_METASPACE]}}
-    if tokenizer.add_prefix_space is None and not tokenizer.split_words:
-        return {"normalizer": SPACE_TO_METASPACE}
-    [scheme] = (name for name, prefix in _SCHEMES.items() if prefix == tokenizer.add_prefix_space)
-    split = tokenizer.split_words
-    return {
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": METASPACE,
-            "prepend_scheme": scheme,
-            "split": split,
-        }
-    }
+def _parse_normalizer(steps: Sequence[Mapping[str, Any]]) -> StepNormalizer:
+    """Returns the normalizer, if it changes words separately."""
+    for step in steps:
+        pattern, content = step.get("pattern"), step.get("content", "")
+        literal = pattern.get("String") if isinstance(pattern, dict) else None
+        if literal and len(literal) > 1 and not (content and all(map(_is_inert, literal + content))):
+            raise RequiresLibraryError(f"its normalizer replaces {literal!r} by {content!r}")
+        if step.get("type") == "Prepend" and step.get("prepend") not in (METASPACE, " "):
+            raise RequiresLibraryError(f"its normalizer prepends {step.get('prepend')!r}")
+    if list_types(steps).count("Precompiled") > 1:
+        raise RequiresLibraryError("its normalizer has several character maps")
+    try:
+        return StepNormalizer(steps)
+    except (KeyError, ValueError) as error:
+        raise RequiresLibraryError(
+            f"its normalizer is {' and '.join(list_types(steps))} ({error})"
+        ) from error
+
+
+def _is_inert(character: str) -> bool:
+    """Returns whether a character is no whitespace, and changes none before or after it."""
+    is_space = character in WHITE_SPACE or character == METASPACE
+    return not (is_space or attaches(character) or re.match(f"[{PREPENDING}]", character))
+
+
+def _parse_normalized_tokens(
+    tokens: Sequence[Mapping[str, Any]], normalizer: StepNormalizer
+) -> tuple[tuple[str, NormalizedToken], ...]:
+    """Returns the added tokens that are matched in normalized text."""
+    for token in tokens:
+        name = token["content"]
+        if normalizer.normalize_string(name) != name or any(c in WHITE_SPACE or c == METASPACE for c in name):
+            raise RequiresLibraryError(f"the added token {name!r} is matched in normalized text")
+        if get_flag(token, "single_word"):
+            raise RequiresLibraryError(f"the added token {name!r} has single_word=True")
+    return tuple(
+        (token["content"], NormalizedToken(token["id"], get_flag(token, "lstrip"), get_flag(token, "rstrip")))
+        for token in tokens
+    )

@@ -17,7 +17,7 @@ from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
-from tokjax.formats.huggingface.loaded_definition import import_tokenizers
+from tokjax.formats.huggingface.library import import_tokenizers
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     parse_json_object,
@@ -47,12 +47,7 @@ _VERSION = "1.0"
 
 
 def read_huggingface(
-    path: str | os.PathLike[str],
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    unk_token: str | None = None,
+    path: str | os.PathLike[str], roles: Mapping[Role, str | None]
 ) -> SegmentModel | HuggingFaceTokenizer:
     """Reads a `tokenizer.json`.
 
@@ -68,13 +63,9 @@ def read_huggingface(
 
     Args:
         path: path of the file.
-        bos_token: special token in the role of BOS. `None` uses the token that `tokenizer_config.json` or
-            `special_tokens_map.json` in the same directory names, if any; this also applies to the next three
-            arguments, and to the roles CLS, SEP and mask. The role does not change the template, which is
-            part of the file.
-        eos_token: special token in the role of EOS.
-        pad_token: special token that pads a batch.
-        unk_token: special token for unknown text.
+        roles: role to the name of a special token. Without a name, it is the token that
+            `tokenizer_config.json` or `special_tokens_map.json` in the same directory names, if any. The role
+            does not change the template, which is part of the file.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -88,12 +79,6 @@ def read_huggingface(
         definition = read_bytes(source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"{source}: not UTF-8: {error}") from error
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
     companion = read_companion_config(source.parent)
     contents = parse_json_object(definition, str(source))
     token = find_undeclared_token(contents, source, companion)
@@ -104,7 +89,7 @@ def read_huggingface(
         mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
     loaded = build_tokenizer(definition, contents, companion.roles, str(source))
-    return replace_roles(loaded, overrides)
+    return replace_roles(loaded, roles)
 
 
 def from_huggingface(
@@ -142,17 +127,11 @@ def from_huggingface(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
             f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"
         )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
     declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
     defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
     where, definition = f"the {type(tokenizer).__name__}", library.to_str()
     loaded = build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
-    return replace_roles(loaded, overrides)
+    return replace_roles(loaded, {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token})
 
 
 def convert_files(
