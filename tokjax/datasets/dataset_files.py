@@ -24,7 +24,7 @@ from tokjax._util.atomic_files import (
     open_regular,
     write_atomically,
 )
-from tokjax.datasets.downloads import Downloads, find_copy, get_copy_identity
+from tokjax.datasets.downloads import Downloads, find_copy, get_copy_identity, make_size_error
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
 from tokjax.errors import DatasetCorruptError, DatasetError
@@ -106,7 +106,7 @@ class DatasetFiles:
                 raise self._get_unreadable_error(name, error) from error
             if nbytes != record.nbytes:
                 self.check_not_replaced()
-                raise self._get_size_error(name, record, nbytes)
+                raise make_size_error(f"{self.location}/{name}", record, nbytes)
 
     def check_not_replaced(self) -> None:
         """Raises `DatasetCorruptError` if the directory holds another dataset by now, or none."""
@@ -152,7 +152,7 @@ class DatasetFiles:
         with self._open(name, record) as file:
             identity, data = self._get_identity(file), file.read()
         if len(data) != record.nbytes:
-            raise self._get_size_error(name, record, len(data))
+            raise make_size_error(f"{self.location}/{name}", record, len(data))
         if self._is_unverified(name, identity):
             self._compare(name, record, identity, hashlib.sha256(data).hexdigest())
         return data
@@ -180,7 +180,7 @@ class DatasetFiles:
             try:
                 return mmap.mmap(file.fileno(), record.nbytes, access=mmap.ACCESS_READ)
             except ValueError:  # (truncated by another process after the size was compared)
-                raise self._get_size_error(name, record, get_identity(file).nbytes) from None
+                raise make_size_error(f"{self.location}/{name}", record, get_identity(file).nbytes) from None
 
     def find_copy(self, name: str) -> LocalCopy | None:
         """Returns the downloaded copy of a file; `None` for a local dataset."""
@@ -213,7 +213,7 @@ class DatasetFiles:
             nbytes = get_identity(file).nbytes
             if nbytes != record.nbytes:
                 self._explain_difference()
-                raise self._get_size_error(name, record, nbytes)
+                raise make_size_error(f"{self.location}/{name}", record, nbytes)
         except BaseException:
             file.close()
             raise
@@ -241,12 +241,6 @@ class DatasetFiles:
 
     def _get_unreadable_error(self, name: str, error: OSError) -> DatasetCorruptError:
         return DatasetCorruptError(f"{self.location}/{name} can't be read: {error.strerror}; {_WRITE_AGAIN}")
-
-    def _get_size_error(self, name: str, record: FileRecord, nbytes: int) -> DatasetCorruptError:
-        return DatasetCorruptError(
-            f"{self.location}/{name} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; "
-            f"{_WRITE_AGAIN}"
-        )
 
 
 def _parse_npy(contents: bytes | mmap.mmap) -> NDArray[Any]:
