@@ -12,6 +12,7 @@ import pytest
 import tokjax
 from tests.cli.test_hints import run_rejected
 from tests.support.counted_files import PACKED, TOKENIZER
+from tests.support.rejections import rejects
 from tokjax.trainer import save_training_bundle, train_bpe
 
 NOT_PATHS = [None, 3, b"x", ["x"], "a\0b", True]
@@ -57,7 +58,7 @@ def test_arguments_that_are_no_paths(data, name):
 def test_tildes_are_not_expanded(data, monkeypatch, name):
     monkeypatch.chdir(data.parent)
     message = f"'~/low' begins with ~, which is not expanded; pass '{Path('~/low').expanduser()}'"
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=re.escape(message)):
+    with rejects(re.escape(message)):
         PATH_FUNCTIONS[name]("~/low", data)
     assert not (data.parent / "~").exists()
 
@@ -87,9 +88,7 @@ def test_names_that_begin_with_a_tilde(data, monkeypatch):
 
 @pytest.mark.parametrize("name", ["write_dataset", "open_dataset", "merge_datasets"])
 def test_root_of_the_file_system(data, name):
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="^'/' is the root of a file system; pass a dir"
-    ):
+    with rejects("^'/' is the root of a file system; pass a dir"):
         PATH_FUNCTIONS[name]("/", data)
 
 
@@ -106,9 +105,7 @@ def test_pipes_and_devices(tmp_path, name):
             ".jsonl": tokjax.corpus.read_annotations,
         }
         convert = partial(tokjax.datasets.convert_dataset, tokenizer=TOKENIZER, out=tmp_path / "out")
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="is a pipe or a device, not a regular file"
-        ):
+        with rejects("is a pipe or a device, not a regular file"):
             functions.get(path.suffix, convert)(path)
 
 
@@ -154,9 +151,7 @@ def test_directory_in_place_of_a_plan(data, tmp_path):
     pieces = next((tmp_path / "plans").glob("*.pieces"))
     pieces.unlink()
     pieces.mkdir()
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="pieces is a directory; pass the path of a file"
-    ):
+    with rejects("pieces is a directory; pass the path of a file"):
         plan()
 
 

@@ -23,7 +23,7 @@ from tokjax._util.arrays import (
     scatter,
     to_host,
 )
-from tokjax._util.checks import check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_id, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax._util.imports import mark_namespace
 from tokjax.core.array_inputs import as_tokens, check_length_axis
@@ -79,7 +79,7 @@ def causal_mask(length: int) -> NDArray[np.bool_]:
     >>> causal_mask(2).tolist()
     [[[True, False], [True, True]]]
     """
-    return _build_causal_mask(np, check_int("length", length, minimum=0))  # type: ignore[no-any-return]
+    return _build_causal_mask(np, check_int("length", length, minimum=0, maximum=MAX_INT32))  # type: ignore[no-any-return]
 
 
 def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
@@ -92,7 +92,7 @@ def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
     Returns:
         `bool`, `(1, length, length)`: a NumPy constant, as for `causal_mask`.
     """
-    check_int("length", length, minimum=0)
+    check_int("length", length, minimum=0, maximum=MAX_INT32)
     return _build_causal_mask(np, length, check_int("window", window, minimum=1))  # type: ignore[no-any-return]
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 import tokjax
+from tests.support.rejections import rejects
 from tokjax._util import executors
 from tokjax._util.executors import map_in_workers
 from tokjax._util.threads import map_in_threads
@@ -294,20 +295,14 @@ class TestArgumentsThatAreNotExecutors:
     )
     def test_advice_for_objects_of_other_packages(self, tmp_path, module, advice):
         executor = type("Pool", (), {"__module__": module})()
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=f"must be a concurrent.futures.*; .*{advice}"
-        ):
+        with rejects(f"must be a concurrent.futures.*; .*{advice}"):
             tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=executor)
 
     def test_advice_for_multiprocessing_pools(self, tmp_path):
         with (
             multiprocessing.pool.ThreadPool(1) as pool,
-            pytest.raises(
-                tokjax.errors.InvalidArgumentError, match=r"pass concurrent\.futures\.ProcessPoolExecutor\(N"
-            ),
+            rejects(r"pass concurrent\.futures\.ProcessPoolExecutor\(N"),
         ):
             tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=pool)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="instead of a pool pass concurrent.futures"
-        ):
+        with rejects("instead of a pool pass concurrent.futures"):
             tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=multiprocessing)

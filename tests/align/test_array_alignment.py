@@ -13,6 +13,7 @@ from tests.oracles import alignment as oracle
 from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.support.token_strategies import (
     LABELS,
+    draw_labelled_texts,
     draw_token_rows,
     get_word_ids,
     schemes,
@@ -91,3 +92,17 @@ def test_span_up_to_the_maximum_of_int32(on_partial):
     for offsets in (np.array([(1, 3), (3, 5)], np.int32), np.array([(1, 3), (last - 1, last)], np.int32)):
         assert align(offsets, spans).labels.tolist() == [1, 2]
         assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
+
+
+@given(draw_labelled_texts(), schemes)
+def test_align_spans_equals_align_span_arrays(texts, scheme):
+    spans = [row for _, row in texts]
+    offsets = to_dense([tokens for tokens, _ in texts], 8, (0, 0))
+    from_lists = tokjax.align.align_spans(offsets, spans, labels=LABELS, scheme=scheme)
+    padded = tokjax.align.pad_spans(tokjax.align.span_columns(spans, LABELS))
+    from_arrays = tokjax.align.align_span_arrays(offsets, padded, tokjax.align.TagSet(LABELS, scheme))
+    assert from_lists.labels.tolist() == from_arrays.labels.tolist()
+    counts = [
+        n for row, ns in zip(spans, from_arrays.token_counts.tolist(), strict=True) for n in ns[: len(row)]
+    ]
+    assert from_lists.token_counts.tolist() == counts

@@ -11,6 +11,7 @@ import pytest
 import tokjax
 from tests.project.test_imports import find_loaded_modules
 from tokjax import LengthBuckets, limit_traces
+from tokjax.errors import InvalidArgumentError, TooManyTracesError
 
 
 def embed_batch(table, batch):
@@ -41,9 +42,7 @@ def test_epoch_is_traced_once_per_bucket(tmp_path, table):
     assert len(guard.traces) == len(buckets)
     assert {trace["batch.ids"] for trace in guard.traces} == {f"int32[8,{boundary}]" for boundary in buckets}
     unpadded = make_padded(7, rows=8)
-    with pytest.raises(
-        tokjax.errors.TooManyTracesError, match=r"5: batch.ids int32\[8,7\], batch.attention_mask"
-    ):
+    with pytest.raises(TooManyTracesError, match=r"5: batch.ids int32\[8,7\], batch.attention_mask"):
         step(table, unpadded)
     step(table, loader.batch_at(0))  # (compiled shapes still run)
 
@@ -52,7 +51,7 @@ def test_error_message(table):
     step = jax.jit(limit_traces(embed_batch, 2, name="train_step"))
     step(table, make_padded(4))
     step(table, make_padded(8))
-    with pytest.raises(tokjax.errors.TooManyTracesError) as caught:
+    with pytest.raises(TooManyTracesError) as caught:
         step(table, make_padded(9)._replace(token_type_ids=np.zeros((2, 9), np.int32)))
     assert str(caught.value) == (
         "train_step was traced 3 times, and limit_traces allows 2: each trace recompiles it. These "
@@ -76,7 +75,7 @@ def test_rejected_shapes_and_failed_traces_are_not_counted(table):
     step = jax.jit(guard)
     step(table, make_padded(4))
     for length in (5, 6, 5):
-        with pytest.raises(tokjax.errors.TooManyTracesError, match="embed_batch was traced 2 times"):
+        with pytest.raises(TooManyTracesError, match="embed_batch was traced 2 times"):
             step(table, make_padded(length))
     assert len(guard.traces) == 1
     step(table, make_padded(4))
@@ -88,16 +87,14 @@ def test_rejected_shapes_and_failed_traces_are_not_counted(table):
 def test_error_shows_a_limited_number_of_arguments():
     step = jax.jit(limit_traces(lambda arrays: sum(a.sum() for a in arrays), 1, name="step"))
     step([jnp.ones(2)] * 30)
-    with pytest.raises(tokjax.errors.TooManyTracesError, match=r"arrays\[5\] float32\[3\], and 24 more\n"):
+    with pytest.raises(TooManyTracesError, match=r"arrays\[5\] float32\[3\], and 24 more\n"):
         step([jnp.ones(3)] * 30)
 
 
 def test_repeated_jit_of_equal_shapes_is_rejected():
     guard = limit_traces(jnp.negative, 1)
     jax.jit(partial(guard))(jnp.ones(2))
-    with pytest.raises(
-        tokjax.errors.TooManyTracesError, match="the same shapes and dtypes: create the jitted step once"
-    ):
+    with pytest.raises(TooManyTracesError, match="the same shapes and dtypes: create the jitted step once"):
         jax.jit(partial(guard))(jnp.ones(2))
 
 
@@ -136,7 +133,7 @@ def test_inside_other_transformations(table):
         assert float(difference) == pytest.approx(0, abs=1e-5)
     assert gradient_result.traces == ({"table['w']": "float32[300]", "ids": "int32[2,4]"},)
     assert row_result.traces == scan_result.traces == ({"table['w']": "float32[300]", "ids": "int32[4]"},)
-    with pytest.raises(tokjax.errors.TooManyTracesError, match="grad was traced 2 times"):
+    with pytest.raises(TooManyTracesError, match="grad was traced 2 times"):
         step(table, jnp.ones((3, 4), jnp.int32))
 
 
@@ -161,7 +158,7 @@ def test_threads_share_one_count(table):
     step(table, make_padded(4))
     with ThreadPoolExecutor(4) as pool:
         calls = [pool.submit(step, table, make_padded(5)) for _ in range(4)]
-    assert all(isinstance(call.exception(), tokjax.errors.TooManyTracesError) for call in calls)
+    assert all(isinstance(call.exception(), TooManyTracesError) for call in calls)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +176,7 @@ def test_threads_share_one_count(table):
     ],
 )
 def test_invalid_arguments_are_rejected(call, message):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         call()
 
 

@@ -16,6 +16,7 @@ from tests.support.documents import read_bytes_of_documents
 from tokjax.corpus import archives
 from tokjax.corpus.files import text_files
 from tokjax.datasets import Column
+from tokjax.errors import SourceError, TokjaxError
 from tokjax.trainer import count_pretokens
 
 
@@ -88,11 +89,11 @@ class TestSamples:
             assert read(archive, field=field) == [expected.encode()]
         assert read(make_archive(self.MEMBERS[5:7]), field="seg.txt") == [b"segments"]
         with pytest.raises(
-            tokjax.errors.SourceError,
+            SourceError,
             match=r"c\.tar, sample 'a': the record has no field 'x', it has \['url', .*'txt', .*field=NAME",
         ):
             read(archive, field="x")
-        with pytest.raises(tokjax.errors.SourceError, match="sample 'a': the field 'score' is a float"):
+        with pytest.raises(SourceError, match="sample 'a': the field 'score' is a float"):
             read(archive, field="score")
 
     def test_long_names(self, read):
@@ -107,7 +108,7 @@ class TestSamples:
     def test_archive_of_other_files(self, read):
         members = [("data/part-0.jsonl", b'{"text": "a"}\n'), ("data/part-1.jsonl", b'{"text": "b"}\n')]
         with pytest.raises(
-            tokjax.errors.SourceError,
+            SourceError,
             match=r"c\.tar has no members named \.txt or \.json, of which documents are read, but others "
             r"such as 'data/part-0\.jsonl'; unpack it with tar -xf, and pass the files$",
         ):
@@ -162,7 +163,7 @@ class TestSamples:
     def test_members_that_are_not_sorted(self, read):
         members = [("a.txt", b"low"), ("b.txt", b"lower"), ("a.json", b"{}"), ("b.json", b"{}")]
         with pytest.raises(
-            tokjax.errors.SourceError,
+            SourceError,
             match=r"sample 'a': the record has no field 'text', .* pack them with tar --sort=name",
         ):
             read(make_archive(members))
@@ -185,7 +186,7 @@ class TestDamage:
     )
     def test_damaged_archives(self, read, damage, message):
         with pytest.raises(
-            tokjax.errors.SourceError, match=rf"c\.tar: truncated or damaged, or not a tar archive: {message}"
+            SourceError, match=rf"c\.tar: truncated or damaged, or not a tar archive: {message}"
         ):
             read(damage(self.ARCHIVE))
 
@@ -201,23 +202,23 @@ class TestDamage:
         for start, new in changes:
             data[start : start + len(new)] = new
         path.write_bytes(data[:stop])
-        with contextlib.suppress(tokjax.errors.TokjaxError):
+        with contextlib.suppress(TokjaxError):
             read_bytes_of_documents(path)
 
     def test_damaged_compression(self, tmp_path):
         (tmp_path / "c.tar.gz").write_bytes(gzip.compress(self.ARCHIVE)[:-20])
-        with pytest.raises(tokjax.errors.SourceError, match=r"c\.tar\.gz: truncated or damaged, or not"):
+        with pytest.raises(SourceError, match=r"c\.tar\.gz: truncated or damaged, or not"):
             read_bytes_of_documents(tmp_path / "c.tar.gz")
 
     def test_members_that_are_not_json(self, read):
         for contents in (b"{", b"[" * 100_000):
             with pytest.raises(
-                tokjax.errors.SourceError, match=r"sample 'a': the member with the suffix 'json' is not JSON"
+                SourceError, match=r"sample 'a': the member with the suffix 'json' is not JSON"
             ):
                 read(make_archive([("a.json", contents)]))
 
     def test_duplicate_members(self, read):
-        with pytest.raises(tokjax.errors.SourceError, match="sample 'a': there are several .* suffix 'txt'"):
+        with pytest.raises(SourceError, match="sample 'a': there are several .* suffix 'txt'"):
             read(make_archive([("a.txt", b"x"), ("a.txt", b"y")]))
 
 
@@ -246,46 +247,42 @@ class TestHostileArchives:
         pax = make_archive([(make_header("a.txt", pax_headers=sparse), b"99999999\n" + b"0\n" * 999)])
         with_map = make_archive([(make_header("a.txt", pax_headers={"GNU.sparse.map": "0,1"}), b"x")])
         for archive in (seal(bytes(header)) + bytes(1024), pax, with_map):
-            with pytest.raises(
-                tokjax.errors.SourceError, match="it has a sparse file; pack it again without"
-            ):
+            with pytest.raises(SourceError, match="it has a sparse file; pack it again without"):
                 read(archive)
 
     def test_large_samples(self, read, monkeypatch):
         header = make_header("a.txt", size=1 << 40).tobuf(tarfile.GNU_FORMAT)
         with pytest.raises(
-            tokjax.errors.SourceError,
+            SourceError,
             match=r"c\.tar: up to 'a\.txt', the sample has 1,099,511,627,776 bytes, and at most 268,",
         ):
             read(header + bytes(1024))
         monkeypatch.setattr(archives, "_MAX_SAMPLE_BYTES", 10)
         members = [("a.jpg", b"x" * 11), ("a.txt", b"x" * 7), ("a.en.txt", b"y" * 3), ("b.txt", b"z" * 10)]
         assert read(make_archive(members)) == [b"x" * 7, b"z" * 10]
-        with pytest.raises(tokjax.errors.SourceError, match=r"up to 'b\.en\.txt', the sample has 11 bytes"):
+        with pytest.raises(SourceError, match=r"up to 'b\.en\.txt', the sample has 11 bytes"):
             read(make_archive([*members, ("b.en.txt", b"z")]))
 
     def test_negative_sizes(self, read):
         header = bytearray(tarfile.TarInfo("a.txt").tobuf(tarfile.GNU_FORMAT))
         header[124:136] = b"\xff" * 4 + struct.pack(">q", -512)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"the member 'a\.txt' has the size -512|invalid offset"
-        ):
+        with pytest.raises(SourceError, match=r"the member 'a\.txt' has the size -512|invalid offset"):
             read(seal(bytes(header)) + bytes(1024))
         pax = make_archive([(make_header("a.txt", pax_headers={"size": "-5000"}), b"x")])
-        with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not a tar archive"):
+        with pytest.raises(SourceError, match="truncated or damaged, or not a tar archive"):
             read(pax)
 
     @pytest.mark.parametrize("type_", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
     def test_large_extended_headers(self, read, type_):
         header = make_header("x", type=type_, size=1 << 30).tobuf(tarfile.GNU_FORMAT)
         with pytest.raises(
-            tokjax.errors.SourceError, match="an extended header has 1,073,741,824 bytes, and at most 16,384"
+            SourceError, match="an extended header has 1,073,741,824 bytes, and at most 16,384"
         ):
             read(header + bytes(1024))
 
     def test_many_extended_headers(self, read):
         header = make_header("x", type=tarfile.XHDTYPE, size=0).tobuf(tarfile.GNU_FORMAT)
-        with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not a tar archive"):
+        with pytest.raises(SourceError, match="truncated or damaged, or not a tar archive"):
             read(header * 10_000 + bytes(1024))
 
     def test_headers_are_not_kept(self, read, monkeypatch):

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.documents import read_bytes_of_documents, write_texts
+from tests.support.rejections import rejects
 from tests.support.text_strategies import hard_texts
 from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
@@ -97,7 +98,7 @@ def test_glob_patterns(tmp_path):
     assert [path.name for path in deep.paths] == ["[odd].txt", "a.txt", "b.txt", "c.txt", "a.txt"]
     assert list(tokjax.corpus.read_documents(str(tmp_path / "[odd].txt"), None)) == [b"[odd].txt"]
     assert count_pretokens(str(tmp_path / "?.txt"), progress=False).documents == 2
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"no\*\.txt' matches no file; for a text"):
+    with rejects(r"no\*\.txt' matches no file; for a text"):
         text_files(f"{tmp_path}/no*.txt")
 
 
@@ -173,22 +174,16 @@ class TestInvalidFiles:
             list(tokjax.corpus.read_documents(path, None))
 
     def test_invalid_options_are_rejected(self, tmp_path):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="format must be one of .* not 'xml'"):
+        with rejects("format must be one of .* not 'xml'"):
             text_files(tmp_path, format="xml")
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="field must be the name of a field, not 3"
-        ):
+        with rejects("field must be the name of a field, not 3"):
             text_files(tmp_path, field=3)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="paths must be str or os.PathLike, not int"
-        ):
+        with rejects("paths must be str or os.PathLike, not int"):
             text_files([3])
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="paths is empty"):
+        with rejects("paths is empty"):
             text_files([])
         (tmp_path / "c.txt.lz4").write_bytes(b"text")
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"c\.txt\.lz4' is compressed.* lz4 -d, or"
-        ):
+        with rejects(r"c\.txt\.lz4' is compressed.* lz4 -d, or"):
             text_files(tmp_path / "c.txt.lz4")
         as_it_is = text_files(tmp_path / "c.txt.lz4", format="text")
         assert list(tokjax.corpus.read_documents(as_it_is, None)) == [b"text"]
@@ -232,9 +227,9 @@ class TestSampling:
         assert counts != count_pretokens(path, **options, seed=2)
 
     def test_invalid_options_are_rejected(self):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_bytes must be at least 1, not 0"):
+        with rejects("max_bytes must be at least 1, not 0"):
             count_pretokens(["a"], max_bytes=0)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="seed must be an integer"):
+        with rejects("seed must be an integer"):
             count_pretokens(["a"], max_bytes=1, seed="s")
 
 

@@ -17,6 +17,7 @@ from tokjax.corpus import readers
 from tokjax.corpus.decompression import HEAD_BYTES
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_stream_texts
+from tokjax.errors import SourceError
 from tokjax.trainer import count_pretokens
 
 BINARY = bytes(range(256)) * 8
@@ -40,9 +41,7 @@ class TestCSV:
         path = tmp_path / "a.csv"
         path.write_bytes("\ufeffbody,n\r\nfirst,1\r\n\r\nsecond,2\r\n".encode())
         assert read_bytes_of_documents(text_files(path, field="body")) == [b"first", b"second"]
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"no column 'text', of \['body', 'n'\]; pass text_files"
-        ):
+        with pytest.raises(SourceError, match=r"no column 'text', of \['body', 'n'\]; pass text_files"):
             read_bytes_of_documents(path)
         dataset = tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "d", text_column="body")
         assert dataset.num_documents == 2
@@ -75,15 +74,13 @@ class TestCSV:
     )
     def test_damaged_tables(self, tmp_path, contents, message):
         (tmp_path / "a.csv").write_bytes(contents)
-        with pytest.raises(tokjax.errors.SourceError, match=message):
+        with pytest.raises(SourceError, match=message):
             read_bytes_of_documents(tmp_path / "a.csv")
 
     def test_the_longest_field_bounds_a_quote_that_is_not_closed(self, tmp_path, monkeypatch):
         monkeypatch.setattr(readers, "_LONGEST_FIELD", 100)
         (tmp_path / "a.csv").write_text('text\n"' + "a\n" * 100)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"field larger than field limit \(100\); is a quote not"
-        ):
+        with pytest.raises(SourceError, match=r"field larger than field limit \(100\); is a quote not"):
             read_bytes_of_documents(tmp_path / "a.csv")
 
 
@@ -116,9 +113,9 @@ class TestStreams:
         assert parts == "<|>".join(texts).encode()
 
     def test_streams_that_are_not_text(self):
-        with pytest.raises(tokjax.errors.SourceError, match="standard input: byte 0 is NUL"):
+        with pytest.raises(SourceError, match="standard input: byte 0 is NUL"):
             list(iter_stream_texts(io.BytesIO(BINARY), "standard input", None, []))
-        with pytest.raises(tokjax.errors.SourceError, match="standard input, the line at byte 0: not JSON"):
+        with pytest.raises(SourceError, match="standard input, the line at byte 0: not JSON"):
             list(iter_stream_texts(io.BytesIO(b"{"), "standard input", "text", []))
 
 
@@ -131,7 +128,7 @@ class TestDamagedParquet:
         position = data.index(b"word 700 of")
         data[position] ^= 1
         path.write_bytes(data)
-        with pytest.raises(tokjax.errors.SourceError, match=r"x\.parquet: truncated or damaged"):
+        with pytest.raises(SourceError, match=r"x\.parquet: truncated or damaged"):
             count_pretokens(path, progress=False)
 
     def test_invalid_utf8_in_a_string_column(self, tmp_path):
@@ -139,16 +136,12 @@ class TestDamagedParquet:
         raw = pa.array([b"ok", b"\xff"], pa.binary())
         strings = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
         pq.write_table(pa.table({"text": strings}), path)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"the column 'text' holds bytes that are not valid UTF-8"
-        ):
+        with pytest.raises(SourceError, match=r"the column 'text' holds bytes that are not valid UTF-8"):
             count_pretokens(path, progress=False)
 
     def test_duplicate_column_names(self, tmp_path):
         path = tmp_path / "x.parquet"
         table = pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"])
         pq.write_table(table, path)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"there are several columns 'text', of \['text', 'text'\]"
-        ):
+        with pytest.raises(SourceError, match=r"there are several columns 'text', of \['text', 'text'\]"):
             count_pretokens(path, progress=False)

@@ -2,9 +2,8 @@
 
 import pathlib
 
-import pytest
-
 import tokjax
+from tests.support.rejections import rejects
 from tokjax.corpus import sources
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import FileChunk
@@ -53,15 +52,13 @@ def test_source_types(tmp_path, monkeypatch):
         (b"text", r"pass \[text\]"),
         (3, "not int"),
     ):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        with rejects(message):
             find_source_files(wrong)
     assert FileChunk(path, 1, 3, 2).read() == [(b"ex", False)]
 
 
 def test_a_text_that_is_too_long_for_a_path():
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="is not a file"):
+    with rejects("is not a file"):
         find_source_files("hello world " * 10_000)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"text 0 of the source is a path.*list\(paths\)"
-    ):
+    with rejects(r"text 0 of the source is a path.*list\(paths\)"):
         list(iter_text_chunks((p for p in [pathlib.Path("a.txt")]), 10))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tokjax
+from tests.support.rejections import rejects
 from tokjax.trainer import count_pretokens
 
 pa, pd = map(pytest.importorskip, ("pyarrow", "pandas"))
@@ -94,8 +95,11 @@ class TestTables:
             (["a", None], "a missing value; leave it out"),
         ],
     )
-    def test_tables_passed_as_texts_are_rejected(self, tokenizer, source, hint):
+    def test_tables_passed_as_texts_are_rejected(self, tokenizer, source, hint, tmp_path):
         source = source() if callable(source) else source
+        if not isinstance(source, pd.DataFrame | pa.Table | pa.RecordBatch | RayDataset):
+            with rejects(r"pass one of|must be str or bytes, not"):
+                tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
         for call, name in (
             (lambda: count_pretokens(source, progress=False), "source"),
             (lambda: list(tokjax.corpus.read_documents(source, None)), "source"),
@@ -109,9 +113,7 @@ class TestTables:
             assert hint.format(name) in str(raised.value)
 
     def test_tables_passed_as_pairs_are_rejected(self, tokenizer):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"pairs is a DataFrame .*such as pairs\['text'\]"
-        ):
+        with rejects(r"pairs is a DataFrame .*such as pairs\['text'\]"):
             tokjax.encode_batch_result(tokenizer, ["a"] * len(FRAME), FRAME)
 
     @pytest.mark.parametrize(
@@ -132,10 +134,7 @@ class TestTables:
     def test_only_write_dataset_accepts_tables(self, tmp_path, make):
         tokjax.write_dataset(make(), tokjax.RawTextField(), tmp_path / "d")
         assert list(tokjax.open_dataset(tmp_path / "d")) == ["a b", "c", "d"]
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match=r"has no column 'body', it has \[.*'text'\]; pass text_c",
-        ):
+        with rejects(r"has no column 'body', it has \[.*'text'\]; pass text_c"):
             tokjax.write_dataset(make(), tokjax.RawTextField(), tmp_path / "e", text_column="body")
 
     @pytest.mark.slow
@@ -152,7 +151,7 @@ class TestTables:
         for i, source in enumerate(sources):
             tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / str(i), text_column="meta.text")
             assert list(tokjax.open_dataset(tmp_path / str(i))) == ["a b", "c"]
-            with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"has no .*'other\.text', it has"):
+            with rejects(r"has no .*'other\.text', it has"):
                 tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "x", text_column="other.text")
 
     def test_partitioned_datasets(self, tmp_path):
@@ -200,30 +199,10 @@ class TestTables:
         tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
         assert list(tokjax.open_dataset(tmp_path / "d")) == ["a b", "c"]
 
-    @pytest.mark.parametrize(
-        "source",
-        [
-            {"text": ["a"]},
-            make_dataset_dict,
-            np.arange(3),
-            TABLE["text"],
-            pd.Series(["a", None]),
-            ["a", None],
-        ],
-    )
-    def test_other_sources_are_rejected_by_write_dataset(self, tmp_path, source):
-        source = source() if callable(source) else source
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"pass one of|must be str or bytes, not"
-        ):
-            tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
-
     def test_other_functions_reject_a_dataset(self):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"such as source\['text'\]"):
+        with rejects(r"such as source\['text'\]"):
             count_pretokens(make_dataset(), progress=False)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"\[record\['text'\] for record in records\]"
-        ):
+        with rejects(r"\[record\['text'\] for record in records\]"):
             count_pretokens(list(make_dataset()), progress=False)
 
     def test_columns_of_tables_are_accepted(self, tokenizer):
@@ -245,15 +224,13 @@ class TestTables:
         datasets.DatasetDict(test=make_dataset(), train=make_dataset()).save_to_disk(str(tmp_path / "d"))
         train, test = (tmp_path / "d" / name for name in ("train", "test"))
         message = rf"several saved datasets, \['{train}', '{test}'\]; pass one of them, such as '{train}'"
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        with rejects(message):
             tokjax.corpus.text_files(tmp_path / "d")
         state = json.loads((train / "state.json").read_text())
         (train / "state.json").write_text(
             json.dumps(state | {"_indices_data_files": [{"filename": "i.arrow"}]})
         )
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"pass datasets.load_from_disk\('.*train'\)"
-        ):
+        with rejects(r"pass datasets.load_from_disk\('.*train'\)"):
             tokjax.corpus.text_files(train)
         state["_data_files"] = [{"filename": "../test/data-00000-of-00001.arrow"}]
         (train / "state.json").write_text(json.dumps(state))

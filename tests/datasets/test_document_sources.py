@@ -13,6 +13,7 @@ import tokjax
 from tests.datasets.test_conversion import TOKENIZER
 from tests.support.documents import write_texts
 from tests.support.record_files import write_array_record
+from tests.support.rejections import rejects
 from tokjax.core.utf8 import to_utf8
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_file_chunks
@@ -53,9 +54,8 @@ class TestSources:
 
     @pytest.mark.parametrize("ids", [[108, 256], np.array([108, 256], "uint16")])
     def test_ids_that_are_not_in_records(self, tmp_path, ids):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match=r"^document 0 is a (list|ndarray) of ids, and not a text; pass records: \({'ids': ids} for",
+        with rejects(
+            r"^document 0 is a (list|ndarray) of ids, and not a text; pass records: \({'ids': ids} for"
         ):
             self.read([ids], tmp_path / "data")
         assert self.read(({"ids": each} for each in [ids]), tmp_path / "data") == ["llo"]
@@ -73,21 +73,15 @@ class TestSources:
             assert self.read(source, tmp_path / f"{i}", text_column="body") == list(self.texts)
         tokjax.datasets.rebuild_dataset(tmp_path / "0", trust_source=True)
         assert tokjax.open_dataset(tmp_path / "0").manifest.source["field"] == "body"
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match="text_column is 'body', and the source has field='title'; pass",
-        ):
+        with rejects("text_column is 'body', and the source has field='title'; pass"):
             self.read(tokjax.corpus.text_files(lines, field="title"), tmp_path / "none", text_column="body")
 
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="text_column must be the name of a"):
+        with rejects("text_column must be the name of a"):
             self.read(lines, tmp_path / "none", text_column=3)
 
     @pytest.mark.parametrize("separator", ["", 3, b"|"])
     def test_invalid_separators(self, tmp_path, separator):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match="separator must be a non-empty str, or None if each .* got",
-        ):
+        with rejects("separator must be a non-empty str, or None if each .* got"):
             self.read(["a|b"], tmp_path / "data", separator=separator)
 
     def test_iterables(self, tmp_path):
@@ -108,7 +102,7 @@ class TestSources:
         ],
     )
     def test_invalid_sources(self, tmp_path, source, options, message):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        with rejects(message):
             tokjax.write_dataset(source, self.field, tmp_path / "data", **options)
         assert not list(tmp_path.iterdir())
 

@@ -421,16 +421,6 @@ class TestRanges:
         assert data == ("range", TOKENS[2], 1000)
         assert list_copies(tmp_path) == ["shard-00002.num_tokens.npy"]
 
-    @pytest.mark.usefixtures("no_gaps")
-    def test_ranges_of_a_batch(self, url, counted):
-        dataset = tokjax.open_dataset(url, read_ranges=True)
-        loader = tokjax.PackedTokenLoader(dataset, batch_size=4, documents=False)
-        local = tokjax.PackedTokenLoader(tokjax.open_dataset(url), batch_size=4, documents=False)
-        counted.requests.clear()
-        assert np.array_equal(loader[17].ids, local[17].ids)
-        ranges = [request for request in counted.requests if request.kind == "range"]
-        assert sum(request.nbytes for request in ranges) == 4 * 64 * 2
-
     @pytest.mark.parametrize(
         ("starts", "length", "requests"),
         [

@@ -101,14 +101,19 @@ def test_servers(server, url, attack, options):
     assert server.num_megabytes < 50
 
 
-def test_only_silence_is_limited(server, url, monkeypatch):
-    monkeypatch.setattr(urls, "SILENCE_SECONDS", 0.5)
+@pytest.fixture
+def _half_a_second(monkeypatch):
     monkeypatch.setattr(urls, "SILENCE_SECONDS", 0.5)
     urls.get_client_options.cache_clear()
+    yield
+    urls.get_client_options.cache_clear()
+
+
+@pytest.mark.usefixtures("_half_a_second")
+def test_only_silence_is_limited(server, url):
     assert urls.get_client_options()["timeout"].total is None
     server.RequestHandlerClass.attack = "silence"
     dataset = tokjax.open_dataset(url)
-    urls.get_client_options.cache_clear()
     # The half that has arrived is kept, and the server answers the request of the rest.
     assert len(dataset.read(0, 10)) == 10
     server.RequestHandlerClass.send_body = lambda *_, **__: server.released.wait()

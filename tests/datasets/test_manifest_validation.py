@@ -8,6 +8,7 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.datasets.test_conversion import TOKENIZER
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax.errors import DatasetCorruptError
 
 FIELDS = {
     "raw": tokjax.RawTextField(),
@@ -101,25 +102,21 @@ def test_invalid_manifests_are_rejected(tmp_path, field, change, message):
     text.write_text("|".join(CORPUS))
     tokjax.write_dataset(text, FIELDS[field], path, separator="|")
     edit_manifest(path, change)
-    with pytest.raises(
-        tokjax.errors.DatasetCorruptError, match=f"has a missing or invalid field: .*{message}"
-    ):
+    with pytest.raises(DatasetCorruptError, match=f"has a missing or invalid field: .*{message}"):
         tokjax.open_dataset(path)
 
 
 def test_totals_must_be_those_of_the_shards(tmp_path):
     tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
     edit_manifest(tmp_path / "data", lambda m: m.update(num_items=7))
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match="total num_items is 7, but its shards"):
+    with pytest.raises(DatasetCorruptError, match="total num_items is 7, but its shards"):
         tokjax.open_dataset(tmp_path / "data")
 
 
 def test_tokenizer_file_must_be_listed(tmp_path):
     tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
     edit_manifest(tmp_path / "data", lambda m: m["files"].clear())
-    with pytest.raises(
-        tokjax.errors.DatasetCorruptError, match=r"tokenizer_file is 'tokenizer\.tokjax\.json'"
-    ):
+    with pytest.raises(DatasetCorruptError, match=r"tokenizer_file is 'tokenizer\.tokjax\.json'"):
         tokjax.open_dataset(tmp_path / "data")
 
 
@@ -128,9 +125,7 @@ def test_data_dtype_must_match_the_shards(tmp_path, dtype):
     tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
     edit_manifest(tmp_path / "data", lambda m: m["plan"].update(data_dtype=dtype))
     dataset = tokjax.open_dataset(tmp_path / "data")
-    with pytest.raises(
-        tokjax.errors.DatasetCorruptError, match=f"dtype uint16, the manifest says .* and {dtype}"
-    ):
+    with pytest.raises(DatasetCorruptError, match=f"dtype uint16, the manifest says .* and {dtype}"):
         dataset[0]
 
 

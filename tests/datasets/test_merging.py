@@ -6,6 +6,7 @@ import tokjax
 from tests.cli.test_commands import run
 from tests.conftest import CORPUS
 from tests.datasets.test_conversion import TOKENIZER
+from tests.support.rejections import rejects
 
 
 class TestMerging:
@@ -79,9 +80,7 @@ class TestMerging:
         with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
             tokjax.datasets.merge_datasets([first, first], tmp_path / "all")
         for paths in ("x", first, [], [tokjax.open_dataset(first)]):
-            with pytest.raises(
-                tokjax.errors.InvalidArgumentError, match="must be a list of the paths of dataset"
-            ):
+            with rejects("must be a list of the paths of dataset"):
                 tokjax.datasets.merge_datasets(paths, tmp_path / "all")
 
 
@@ -91,10 +90,7 @@ def test_moved_source_files(tmp_path):
     tokjax.write_dataset(text, tokjax.RawTextField(), tmp_path / "data", separator="|")
     text.rename(moved)
     tokjax.write_dataset(moved, tokjax.RawTextField(), tmp_path / "data", separator="|")  # (writes nothing)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match=r"data can't be rebuilt, since a source file is missing: .*a\.txt' is not a file; restore",
-    ):
+    with rejects(r"data can't be rebuilt, since a source file is missing: .*a\.txt' is not a file; restore"):
         tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
 
 
@@ -125,9 +121,7 @@ def test_rebuild_requires_trust_source(tmp_path):
     named = (
         r"rebuilt from the files that its manifest lists: '.*/0\.txt', .*'.*/4\.txt' and 2 more; to read them"
     )
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=f"{named}, pass trust_source=True, and for other"
-    ):
+    with rejects(f"{named}, pass trust_source=True, and for other"):
         tokjax.datasets.rebuild_dataset(tmp_path / "data")
     result = run("rebuild", tmp_path / "data", "--overwrite")
     assert result.returncode == 1

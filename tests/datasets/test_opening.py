@@ -8,19 +8,18 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.datasets.test_open_shards import FIELD
+from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, DatasetMismatchError
 
 
 def test_missing_dataset(tmp_path):
-    with pytest.raises(
-        tokjax.errors.DatasetIncompleteError, match="the path does not exist; write it with write_dataset"
-    ):
+    with pytest.raises(DatasetIncompleteError, match="the path does not exist; write it with write_dataset"):
         tokjax.open_dataset(tmp_path / "data")
-    with pytest.raises(tokjax.errors.DatasetIncompleteError, match=r"has no manifest\.json"):
+    with pytest.raises(DatasetIncompleteError, match=r"has no manifest\.json"):
         tokjax.open_dataset(tmp_path)
 
 
 def test_different_tokenizer_is_rejected(written, plain_tokenizer, tokenizer):
-    with pytest.raises(tokjax.errors.DatasetMismatchError) as error:
+    with pytest.raises(DatasetMismatchError) as error:
         tokjax.open_dataset(written, plain_tokenizer)
     assert tokjax.fingerprint(tokenizer) in str(error.value)
     assert tokjax.fingerprint(plain_tokenizer) in str(error.value)
@@ -31,7 +30,7 @@ def test_type_of_the_dataset(tmp_path, tokenizer):
     texts = tokjax.open_dataset(tmp_path / "texts", tokenizer, dataset_type=tokjax.datasets.RawTextDataset)
     assert (texts[0], texts.vocab_size) == ("a", tokjax.vocab_size(tokenizer))
     with pytest.raises(
-        tokjax.errors.DatasetMismatchError,
+        DatasetMismatchError,
         match="texts is a RawTextDataset, written with RawTextField, not a PackedDataset; pass",
     ):
         tokjax.open_dataset(tmp_path / "texts", dataset_type=tokjax.datasets.PackedDataset)
@@ -63,7 +62,7 @@ class TestReplacedDataset:
         assert opened[0].tolist() == [*b"aaaa", 257]  # (the shard is open already)
         for read in (lambda: opened[1], lambda: pickle.loads(before)[1], opened.verify):
             with pytest.raises(
-                tokjax.errors.DatasetCorruptError,
+                DatasetCorruptError,
                 match="data was replaced by another dataset after it was opened",
             ):
                 read()
@@ -74,7 +73,5 @@ class TestReplacedDataset:
 
     def test_deleted_directory(self, opened):
         shutil.rmtree(opened.path)
-        with pytest.raises(
-            tokjax.errors.DatasetCorruptError, match="data was moved or deleted after it was opened"
-        ):
+        with pytest.raises(DatasetCorruptError, match="data was moved or deleted after it was opened"):
             opened[1]

@@ -16,6 +16,12 @@ from tests.datasets.test_executors import RecordingExecutor
 from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.hypothesis_profiles import get_max_examples
 from tokjax.datasets import shards as shards_module
+from tokjax.errors import (
+    DatasetCorruptError,
+    DatasetExistsError,
+    DatasetIncompleteError,
+    DatasetMismatchError,
+)
 
 TOKENIZER = make_byte_tokenizer("</s>", tokens=[b"lo"])
 FIELDS = {
@@ -64,7 +70,7 @@ def test_interrupted_source(name, complete_dataset, tmp_path_factory, stops, kin
         for stop in stops:
             with pytest.raises(kind):
                 tokjax.write_dataset(stop_after_documents(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
-            with pytest.raises(tokjax.errors.DatasetIncompleteError):
+            with pytest.raises(DatasetIncompleteError):
                 tokjax.open_dataset(path)
         tokjax.write_dataset(iter(TEXTS), FIELDS[name], path, **OPTIONS)
     assert read_files(path) == complete_dataset[name]
@@ -109,7 +115,7 @@ class TestInterruptedRun:
             (TEXTS[:3], r"another source \(it now ends after 3 documents\)"),
             (list(enumerate(TEXTS, 5)), r"documents 0 to \d differ"),
         ):
-            with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
+            with pytest.raises(DatasetMismatchError, match=message):
                 tokjax.write_dataset(texts, FIELDS["packed"], interrupted, **OPTIONS)
         others = ["other", *TEXTS]
         tokjax.write_dataset(others, FIELDS["packed"], interrupted, overwrite=True, **OPTIONS)
@@ -117,13 +123,9 @@ class TestInterruptedRun:
 
     def test_other_options(self, interrupted):
         other = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
-        with pytest.raises(
-            tokjax.errors.DatasetMismatchError, match=r"started with options=.*pass overwrite=True"
-        ):
+        with pytest.raises(DatasetMismatchError, match=r"started with options=.*pass overwrite=True"):
             tokjax.write_dataset(TEXTS, other, interrupted, **OPTIONS)
-        with pytest.raises(
-            tokjax.errors.DatasetMismatchError, match=r"was started with shard_size=150, not 151"
-        ):
+        with pytest.raises(DatasetMismatchError, match=r"was started with shard_size=150, not 151"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, shard_size=151)
         tokjax.write_dataset(TEXTS, other, interrupted, overwrite=True, **OPTIONS)
         assert tokjax.open_dataset(interrupted).chunk_tokens == 7
@@ -141,7 +143,7 @@ class TestInterruptedRun:
 
     def test_cannot_restart_with_consumed_iterator(self, interrupted):
         with pytest.raises(
-            tokjax.errors.DatasetMismatchError,
+            DatasetMismatchError,
             match=r"another source \(.*\); pass the same one, or one that can be read again: part of",
         ):
             tokjax.write_dataset(
@@ -150,14 +152,14 @@ class TestInterruptedRun:
 
     def test_another_tokenizer(self, interrupted):
         other = tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
-        with pytest.raises(tokjax.errors.DatasetMismatchError, match="started with vocab_size=258, not 257"):
+        with pytest.raises(DatasetMismatchError, match="started with vocab_size=258, not 257"):
             tokjax.write_dataset(TEXTS, other, interrupted, **OPTIONS)
 
     def test_altered_shard_or_record(self, interrupted):
         shard = interrupted.with_name("data.incomplete") / "shard-00000.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
         with pytest.raises(
-            tokjax.errors.DatasetMismatchError,
+            DatasetMismatchError,
             match=r"shard-00000\.tokens\.npy.*altered; to start over, pass overwrite=True",
         ):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
@@ -165,12 +167,12 @@ class TestInterruptedRun:
         complete_dataset = record.read_text()
         record.write_text(complete_dataset.replace("shard-00000", "shard-00001", 1))
         with pytest.raises(
-            tokjax.errors.DatasetCorruptError,
+            DatasetCorruptError,
             match=r"incomplete/progress\.jsonl was altered: .*; to start over, pass overwrite=True, or del",
         ):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
         record.write_text(complete_dataset.replace("{", "", 1))
-        with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"progress\.jsonl is damaged"):
+        with pytest.raises(DatasetCorruptError, match=r"progress\.jsonl is damaged"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
 
     def test_truncated_progress_record(self, interrupted, complete_dataset):
@@ -208,9 +210,7 @@ class TestFinishedDataset:
     def test_damaged_dataset_is_only_replaced_with_overwrite(self, path):
         shard = path / "shard-00001.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
-        with pytest.raises(
-            tokjax.errors.DatasetExistsError, match="is damaged: .*; to write it again, pass over"
-        ):
+        with pytest.raises(DatasetExistsError, match="is damaged: .*; to write it again, pass over"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], path, **OPTIONS)
         (path / "manifest.json").write_text("{")
         tokjax.write_dataset(TEXTS, FIELDS["packed"], path, overwrite=True, **OPTIONS)
@@ -237,12 +237,10 @@ class TestFinishedDataset:
             ([*TEXTS, "more"], "the source now has more documents"),
             ([*TEXTS[:-1], "other"], r"documents \d+ to 59 differ"),
         ):
-            with pytest.raises(tokjax.errors.DatasetExistsError, match=message):
+            with pytest.raises(DatasetExistsError, match=message):
                 tokjax.write_dataset(texts, FIELDS["packed"], path, **OPTIONS)
         other = tokjax.PackedTokenField(TOKENIZER, add_eos_between_docs=False)
-        with pytest.raises(
-            tokjax.errors.DatasetExistsError, match="written with options=.*to replace it, pass over"
-        ):
+        with pytest.raises(DatasetExistsError, match="written with options=.*to replace it, pass over"):
             tokjax.write_dataset(TEXTS, other, path, **OPTIONS)
 
 
@@ -298,9 +296,7 @@ def test_killed_writers(name, tmp_path):
             writer.stdout.close()
         if path.exists():
             break
-        with pytest.raises(
-            tokjax.errors.DatasetIncompleteError, match="the path does not exist|its writer did not finish"
-        ):
+        with pytest.raises(DatasetIncompleteError, match="the path does not exist|its writer did not finish"):
             tokjax.open_dataset(path)
     assert kills > 3
     tokjax.write_dataset(TEXTS * 4, FIELDS[name], tmp_path / "expected", shard_size=150)
@@ -310,9 +306,7 @@ def test_killed_writers(name, tmp_path):
 def test_concurrent_writers(tmp_path):
     def texts():
         yield TEXTS[0]
-        with pytest.raises(
-            tokjax.errors.DatasetExistsError, match=r"another process is writing .*data\.lock"
-        ):
+        with pytest.raises(DatasetExistsError, match=r"another process is writing .*data\.lock"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data")
 
     tokjax.write_dataset(texts(), FIELDS["packed"], tmp_path / "data")

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import tokjax
+from tests.support.rejections import rejects
 from tokjax.datasets.manifest import MANIFEST_FILE
+from tokjax.errors import DatasetExistsError, DisallowedSpecialTokenError, MissingSpecialTokenError
 
 BYTES = {bytes([i]): i for i in range(256)}
 
@@ -53,9 +55,7 @@ def test_windows_across_shards(written, tokenizer, corpus):
     assert dataset.gather(starts, 300).dtype == np.int32
     assert dataset.gather([], 3).shape == (0, 3)
     for wrong in (-1, len(stream) - 2, 2**63 - 1):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=f"is out of range: the dataset has {len(stream)} ids"
-        ):
+        with rejects(f"is out of range: the dataset has {len(stream)} ids"):
             dataset.gather([wrong], 3)
 
 
@@ -106,13 +106,11 @@ def test_dtype_holds_the_vocabulary(size, dtype, tmp_path):
 
 
 def test_tokenizer_without_eos(plain_tokenizer):
-    with pytest.raises(
-        tokjax.errors.MissingSpecialTokenError, match="needs the tokenizer's eos token.*eos_token=NAME"
-    ):
+    with pytest.raises(MissingSpecialTokenError, match="needs the tokenizer's eos token.*eos_token=NAME"):
         tokjax.PackedTokenField(plain_tokenizer)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="chunk_tokens must be at least 1"):
+    with rejects("chunk_tokens must be at least 1"):
         tokjax.PackedTokenField(plain_tokenizer, chunk_tokens=0)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="chunk_tokens must be an integer, not 4.5"):
+    with rejects("chunk_tokens must be an integer, not 4.5"):
         tokjax.PackedTokenField(plain_tokenizer, 4.5)
 
 
@@ -131,19 +129,17 @@ def test_tokenizer_without_eos(plain_tokenizer):
     ],
 )
 def test_invalid_documents(field, tmp_path, documents, message):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+    with rejects(message):
         tokjax.write_dataset(documents, field, tmp_path / "data")
     assert not (tmp_path / "data").exists()
     for wrong in (0, 2.5, None):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="shard_size"):
+        with rejects("shard_size"):
             tokjax.write_dataset([], field, tmp_path / "data", shard_size=wrong)
 
 
 def test_special_tokens_in_documents(tokenizer, tmp_path):
     documents = [(70, "low"), (71, "a <|pad|> b")]
-    with pytest.raises(
-        tokjax.errors.DisallowedSpecialTokenError, match=r"in document 71, the text holds .*'<\|pad\|>'"
-    ):
+    with pytest.raises(DisallowedSpecialTokenError, match=r"in document 71, the text holds .*'<\|pad\|>'"):
         tokjax.write_dataset(documents, tokjax.PackedTokenField(tokenizer), tmp_path / "data")
     assert not list(tmp_path.iterdir())
     for name, options in (("ids", {"allowed_special": {"<|pad|>"}}), ("text", {"disallowed_special": ()})):
@@ -163,18 +159,18 @@ class TestExistingDataset:
     def test_other_files_are_not_deleted(self, written, field, tmp_path):
         (tmp_path / "app").mkdir()
         (tmp_path / "app" / "manifest.json").write_text('{"name": "x"}')
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="is not a dataset, so it is not replaced"):
+        with pytest.raises(DatasetExistsError, match="is not a dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "app", overwrite=True)
         (written / "checkpoint.npz").write_bytes(b"precious")
-        with pytest.raises(tokjax.errors.DatasetExistsError, match=r"holds 'checkpoint\.npz'.*move it away"):
+        with pytest.raises(DatasetExistsError, match=r"holds 'checkpoint\.npz'.*move it away"):
             tokjax.write_dataset(["a"], field, written, overwrite=True)
         assert (written / "checkpoint.npz").read_bytes() == b"precious"
         (tmp_path / "new.incomplete").mkdir()
         (tmp_path / "new.incomplete" / "notes.txt").write_text("mine")
-        with pytest.raises(tokjax.errors.DatasetExistsError, match=r"holds 'notes\.txt'"):
+        with pytest.raises(DatasetExistsError, match=r"holds 'notes\.txt'"):
             tokjax.write_dataset(["a"], field, tmp_path / "new")
         (tmp_path / "plain.incomplete").write_text("mine")
-        with pytest.raises(tokjax.errors.DatasetExistsError, match=r"plain\.incomplete"):
+        with pytest.raises(DatasetExistsError, match=r"plain\.incomplete"):
             tokjax.write_dataset(["a"], field, tmp_path / "plain")
 
     def test_symbolic_link(self, written, field, tmp_path):
@@ -187,12 +183,12 @@ class TestExistingDataset:
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
         with pytest.raises(
-            tokjax.errors.DatasetExistsError,
+            DatasetExistsError,
             match=r"photos exists \(.* is not a dataset: .*\); to replace a dataset, pass overwrite=True; "
             "otherwise pass another path",
         ):
             tokjax.write_dataset(["a"], field, tmp_path / "photos")
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="is not a dataset, so it is not replaced"):
+        with pytest.raises(DatasetExistsError, match="is not a dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
@@ -211,7 +207,7 @@ class TestExistingDataset:
             (tmp_path / "aside").rename(tmp_path / "data")
         before = {path.name: path.read_bytes() for path in moved.iterdir()}
         with pytest.raises(
-            tokjax.errors.DatasetExistsError,
+            DatasetExistsError,
             match=r"data\.replaced is in the way: no writer made it, so it is neither .*; move it away",
         ):
             tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
@@ -230,7 +226,5 @@ class TestExistingDataset:
 
 @pytest.mark.parametrize("field", [tokjax.RawTextField, "packed", None])
 def test_invalid_fields(field, tmp_path):
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="field must be a field, such as PackedTokenField"
-    ):
+    with rejects("field must be a field, such as PackedTokenField"):
         tokjax.write_dataset(["a"], field, tmp_path / "data")

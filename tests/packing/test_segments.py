@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.numpy_jax_agreement import assert_agrees
+from tests.support.rejections import rejects
 
 segments = st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=2, max_size=2)
 WIDTH = 17
@@ -38,18 +39,12 @@ def test_lengths_and_boundaries(lengths):
 def test_single_rows_and_invalid_segments():
     assert tokjax.packing.cu_seqlens(np.array([1, 2, 2, 0]), 2).tolist() == [0, 1, 3]
     assert tokjax.packing.segment_lengths(np.zeros((0, 4), np.int32), 2).shape == (0, 2)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="a row has 3 segments, more than max_segments=2"
-    ):
+    with rejects("a row has 3 segments, more than max_segments=2"):
         tokjax.packing.segment_lengths(np.array([[1, 2, 3]]), 2)
     for row in ([0, 0, 1], [1, 0, 2], [2, 1]):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"ascending order along a row, with padding \(0\) after"
-        ):
+        with rejects(r"ascending order along a row, with padding \(0\) after"):
             tokjax.packing.cu_seqlens(np.array([row]), 2)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"segment_ids must have shape \(\.\.\., length\)"
-    ):
+    with rejects(r"segment_ids must have shape \(\.\.\., length\)"):
         tokjax.packing.cu_seqlens(np.int32(1), 2)
     traced = jax.jit(partial(tokjax.packing.segment_lengths, max_segments=2))(jnp.array([[1, 2, 3, 3]]))
     assert traced.tolist() == [[1, 1]]
@@ -59,5 +54,5 @@ def test_single_rows_and_invalid_segments():
     "count", [tokjax.packing.segment_lengths, tokjax.packing.cu_seqlens, tokjax.packing.cudnn_segments]
 )
 def test_max_segments_must_be_positive(count):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_segments must be at least 1, not 0"):
+    with rejects("max_segments must be at least 1, not 0"):
         count(np.zeros((1, 3), np.int32), 0)

@@ -10,6 +10,7 @@ import pytest
 
 import tokjax
 from tests.datasets.test_fields import FIELDS
+from tests.support.rejections import rejects
 from tokjax.datasets.fields.registry import CUSTOM_FIELDS
 from tokjax.testing import FIELD_CHECKS, check_field
 
@@ -88,10 +89,7 @@ def test_unregistered_fields(corpus, tmp_path, monkeypatch):
     message = r"no field has TYPE_ID 1000; this tokjax has .*; import the module that registers it first"
     with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
         dataset.field  # noqa: B018
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match=r"TaggedField is not registered under its TYPE_ID, 1000: derive",
-    ):
+    with rejects(r"TaggedField is not registered under its TYPE_ID, 1000: derive"):
         tokjax.write_dataset(corpus, FIELD, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -136,10 +134,7 @@ def test_subclasses_need_a_separate_type_id(tmp_path):
         pass
 
     for field in (Other(TOKENIZER), Packed(tokjax.byte_level(["</s>"], eos_token="</s>"))):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match=f"{type(field).__name__} is not registered under its TYPE_ID",
-        ):
+        with rejects(f"{type(field).__name__} is not registered under its TYPE_ID"):
             tokjax.write_dataset(["a"], field, tmp_path / "custom")
     assert not (tmp_path / "custom").exists()
 
@@ -155,46 +150,36 @@ def test_subclasses_need_a_separate_type_id(tmp_path):
     ],
 )
 def test_options_must_be_json_values(tmp_path, value, message):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"TaggedField's option max_ids=.*{message}"):
+    with rejects(f"TaggedField's option max_ids=.*{message}"):
         tokjax.write_dataset(["a"], TaggedField(TOKENIZER, "<de>", value), tmp_path / "custom")
     assert not (tmp_path / "custom").exists()
 
 
 def test_invalid_fields_are_not_registered():
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match=r"must be a subclass of tokjax.TokenField, not <class 'int'>",
-    ):
+    with rejects(r"must be a subclass of tokjax.TokenField, not <class 'int'>"):
         tokjax.datasets.register_field(int)
 
     class Plain(TaggedField):
         TYPE_ID = 1002
 
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match=r"Plain must be a frozen dataclass; decorate it with @dataclass\(frozen=True\)",
-    ):
+    with rejects(r"Plain must be a frozen dataclass; decorate it with @dataclass\(frozen=True\)"):
         tokjax.datasets.register_field(Plain)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"Plain.TYPE_ID must be at least 1000, not 999"
+    for type_id, message in (
+        (999, r"Plain.TYPE_ID must be at least 1000, not 999"),
+        (1000, "TaggedField already has TYPE_ID 1000; choose another one for Plain"),
     ):
-        tokjax.datasets.register_field(
-            dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 999}))
-        )
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match="TaggedField already has TYPE_ID 1000; choose another one for Plain",
-    ):
-        tokjax.datasets.register_field(
-            dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1000}))
-        )
+        with rejects(message):
+            tokjax.datasets.register_field(
+                dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": type_id}))
+            )
     assert tokjax.datasets.register_field(TaggedField) is TaggedField
     assert CUSTOM_FIELDS[1000] is TaggedField
     with pytest.raises(TypeError, match="abstract"):
         tokjax.datasets.TokenField(TOKENIZER)
 
 
-def make_faulty_field(number, **members):
+def make_faulty_field(**members):
+    number = max(CUSTOM_FIELDS) + 1
     field_type = dataclass(frozen=True)(
         type(f"Faulty{number}", (TaggedField,), {"TYPE_ID": number, **members})
     )
@@ -203,71 +188,45 @@ def make_faulty_field(number, **members):
     return tokjax.datasets.register_field(field_type)(TOKENIZER)
 
 
-def make_encode_rows(make_rows):
-    def encode_rows(_, texts, *, threads=None):
-        return tokjax.ragged_from_rows(make_rows(texts))
+def make_rows_field(make_rows):
+    """Makes a field with the rows that a function returns for texts."""
+    return make_faulty_field(encode_rows=lambda _, texts, **__: make_rows(texts))
 
-    return encode_rows
+
+def test_checks_detect_faulty_fields():
+    for members, message in (
+        ({"options": property(lambda _: {"language": "<en>", "max_ids": 3})}, "the options construct"),
+        ({"__reduce__": lambda _: (TaggedField, (TOKENIZER, "<de>"))}, "pickle round trip"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            check_field(make_faulty_field(**members))
+
+
+ONE_ID = tokjax.ragged_from_rows([[1]])
 
 
 @pytest.mark.parametrize(
-    ("number", "members", "message"),
+    ("make_rows", "message"),
     [
-        (1010, {"options": property(lambda _: {"language": "<en>", "max_ids": 3})}, "the options construct"),
-        (1011, {"__reduce__": lambda _: (TaggedField, (TOKENIZER, "<de>"))}, "pickle round trip"),
+        (lambda texts: tokjax.ragged_from_rows([[len(texts)] for _ in texts]), "but as .* in a batch"),
+        (lambda texts: tokjax.ragged_from_rows([[0]] * (len(texts) > 0)), "returned 1 rows for"),
+        (lambda texts: tokjax.ragged_from_rows([[999]] * len(texts)), "ids from 999 to 999"),
+        (lambda _: None, r"must return a Ragged, such as ragged_from_rows\(rows\), not None"),
+        (lambda _: tokjax.Ragged(np.array([1.5]), np.array([0, 1])), "returned an invalid Ragged"),
+        (lambda _: tokjax.Ragged(np.array([1]), np.array([0, 9])), "returned an invalid Ragged"),
         (
-            1012,
-            {"encode_rows": make_encode_rows(lambda texts: [[len(texts)] for _ in texts])},
-            "but as .* in a batch",
-        ),
-        (
-            1013,
-            {"encode_rows": make_encode_rows(lambda texts: [[0]] * (len(texts) > 0))},
-            "returned 1 rows for",
-        ),
-        (
-            1014,
-            {"encode_rows": make_encode_rows(lambda texts: [[999]] * len(texts))},
-            "ids from 999 to 999",
-        ),
-        (
-            1016,
-            {"encode_rows": lambda *_, **__: None},
-            r"must return a Ragged, such as ragged_from_rows\(rows\), not None",
-        ),
-        (
-            1017,
-            {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1.5]), np.array([0, 1]))},
-            "returned an invalid Ragged",
-        ),
-        (
-            1018,
-            {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1]), np.array([0, 9]))},
-            "returned an invalid Ragged",
-        ),
-        (
-            1019,
-            {
-                "encode_rows": lambda *_, **__: tokjax.datasets.RowsWithColumns(
-                    tokjax.ragged_from_rows([[1]]), {}, [-1]
-                )
-            },
+            lambda _: tokjax.datasets.RowsWithColumns(ONE_ID, {}, [-1]),
             r"returned num_dropped with shape \(1,\) and minimum -1; it must be \(1,\)",
         ),
     ],
 )
-def test_checks_detect_faulty_fields(number, members, message):
-    field = make_faulty_field(number, **members)
+def test_checks_detect_faulty_rows(make_rows, message):
     with pytest.raises((AssertionError, tokjax.errors.InvalidArgumentError), match=message):
-        check_field(field)
+        check_field(make_rows_field(make_rows))
 
 
 def test_invalid_ids_write_no_dataset(tmp_path):
-    field = make_faulty_field(
-        1015, encode_rows=make_encode_rows(lambda texts: [np.array([300])] * len(texts))
-    )
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="ids from 300 to 300, but its vocabulary size is 258"
-    ):
+    field = make_rows_field(lambda texts: tokjax.ragged_from_rows([[300]] * len(texts)))
+    with rejects("ids from 300 to 300, but its vocabulary size is 258"):
         tokjax.write_dataset(["a"], field, tmp_path / "custom")
     assert not (tmp_path / "custom").exists()

@@ -8,6 +8,7 @@ import pytest
 
 import tokjax
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax.errors import BundleError, BundleExistsError
 from tokjax.trainer import (
     count_pretokens,
     load_training_bundle,
@@ -81,21 +82,17 @@ def test_markdown_report(bundle, tmp_path):
 
 
 def test_overwrite_replaces_only_bundles(trained, bundle, tmp_path, corpus):
-    with pytest.raises(
-        tokjax.errors.BundleExistsError, match=r"bundle exists; to replace it, pass overwrite=True"
-    ):
+    with pytest.raises(BundleExistsError, match=r"bundle exists; to replace it, pass overwrite=True"):
         save_training_bundle(trained, tmp_path / "bundle")
     other = train_bpe(corpus, vocab_size=300, progress=False)
     replaced = save_training_bundle(other, tmp_path / "bundle", overwrite=True)
     assert replaced.trained == other
     (tmp_path / "bundle" / "mine.txt").write_text("precious")
-    with pytest.raises(
-        tokjax.errors.BundleExistsError, match=r"holds 'mine\.txt', which does not belong to a training"
-    ):
+    with pytest.raises(BundleExistsError, match=r"holds 'mine\.txt', which does not belong to a training"):
         save_training_bundle(other, tmp_path / "bundle", overwrite=True)
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "letter.txt").write_text("precious")
-    with pytest.raises(tokjax.errors.BundleExistsError, match="exists and is not a training bundle"):
+    with pytest.raises(BundleExistsError, match="exists and is not a training bundle"):
         save_training_bundle(other, tmp_path / "letters", overwrite=True)
     assert (tmp_path / "letters" / "letter.txt").read_text() == "precious"
 
@@ -111,19 +108,15 @@ def rewrite_manifest(directory, **values):
 class TestInvalidBundles:
     def test_other_versions_and_formats(self, bundle):
         rewrite_manifest(bundle.path, version=2)
-        with pytest.raises(
-            tokjax.errors.BundleError, match="has version 2 of the format; .* reads version 1"
-        ):
+        with pytest.raises(BundleError, match="has version 2 of the format; .* reads version 1"):
             load_training_bundle(bundle.path)
         rewrite_manifest(bundle.path, format="other")
-        with pytest.raises(tokjax.errors.BundleError, match="not the manifest of a training bundle"):
+        with pytest.raises(BundleError, match="not the manifest of a training bundle"):
             load_training_bundle(bundle.path)
 
     def test_missing_bundle(self, tmp_path):
         for path in (tmp_path, tmp_path / "nothing"):
-            with pytest.raises(
-                tokjax.errors.BundleError, match=r"is not a training bundle: it has no manifest\.json"
-            ):
+            with pytest.raises(BundleError, match=r"is not a training bundle: it has no manifest\.json"):
                 load_training_bundle(path)
 
     @pytest.mark.parametrize("name", ["tokenizer.tokjax.json", "merges.json", "report.md"])
@@ -132,10 +125,10 @@ class TestInvalidBundles:
         data = file.read_bytes()
         for damaged in (data[:-1], data + b" ", data.replace(b"1", b"2", 1)):
             file.write_bytes(damaged)
-            with pytest.raises(tokjax.errors.BundleError, match=f"{name}: altered or damaged"):
+            with pytest.raises(BundleError, match=f"{name}: altered or damaged"):
                 load_training_bundle(bundle.path)
         file.unlink()
-        with pytest.raises(tokjax.errors.BundleError, match=f"{name} is missing"):
+        with pytest.raises(BundleError, match=f"{name} is missing"):
             load_training_bundle(bundle.path)
 
     def test_truncated_or_altered_manifest(self, bundle):
@@ -143,21 +136,19 @@ class TestInvalidBundles:
         data = file.read_text()
         for damaged in (data[:-10], "[" * 100_000, ""):
             file.write_text(damaged)
-            with pytest.raises(tokjax.errors.BundleError, match="invalid or truncated JSON"):
+            with pytest.raises(BundleError, match="invalid or truncated JSON"):
                 load_training_bundle(bundle.path)
         file.write_text(data.replace('"bytes": ', '"bytes": 1'))
-        with pytest.raises(
-            tokjax.errors.BundleError, match="altered or damaged: its contents do not have the checksum"
-        ):
+        with pytest.raises(BundleError, match="altered or damaged: its contents do not have the checksum"):
             load_training_bundle(bundle.path)
 
     @pytest.mark.parametrize("digests", [None, [], {}, {"report.md": "0"}])
     def test_manifest_without_files(self, bundle, digests):
         rewrite_manifest(bundle.path, digests=digests)
-        with pytest.raises(tokjax.errors.BundleError, match="the manifest lists no files"):
+        with pytest.raises(BundleError, match="the manifest lists no files"):
             load_training_bundle(bundle.path)
 
     def test_inconsistent_values(self, bundle):
         rewrite_manifest(bundle.path, stats={"notes": []})
-        with pytest.raises(tokjax.errors.BundleError, match="values of the bundle are inconsistent"):
+        with pytest.raises(BundleError, match="values of the bundle are inconsistent"):
             load_training_bundle(bundle.path)

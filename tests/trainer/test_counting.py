@@ -15,6 +15,7 @@ import tokjax
 from tests.datasets.test_executors import RecordingExecutor
 from tests.support.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import from_characters, to_characters
+from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.trainer import count_pretokens, counting, train_bpe
 
@@ -45,9 +46,7 @@ class TestFiles:
         with loky.ProcessPoolExecutor(2) as executor:
             worker = executor.submit(os.getpid).result()
             os.kill(worker, signal.SIGKILL)
-            with pytest.raises(
-                tokjax.errors.TrainingError, match="a counting process died.*with a new executor"
-            ):
+            with pytest.raises(TrainingError, match="a counting process died.*with a new executor"):
                 train([path] * 50, 400, special_tokens=["<|endoftext|>"], executor=executor)
 
     def test_normalized_files(self, tmp_path, monkeypatch):
@@ -124,9 +123,7 @@ class TestWhitespacePattern:
 
 
 def test_invalid_executor_is_rejected():
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"Executor, not 4; for threads pass workers=N"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"Executor, not 4; for threads pass workers=N"):
         count_pretokens(["a"], executor=4)
 
 
@@ -138,7 +135,7 @@ def test_invalid_executor_is_rejected():
     ],
 )
 def test_invalid_normalize_is_rejected(normalize, message):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         count_pretokens(["a"], normalize=normalize, progress=False)
 
 
@@ -168,9 +165,9 @@ def test_roles_are_checked_before_the_corpus_is_read():
         raise AssertionError("the corpus was read")
         yield
 
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="eos_token is '<eos>', which is not among"):
+    with pytest.raises(InvalidArgumentError, match="eos_token is '<eos>', which is not among"):
         train_bpe(unreadable_texts(), vocab_size=300, eos_token="<eos>", progress=False)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="has a lone surrogate"):
+    with pytest.raises(InvalidArgumentError, match="has a lone surrogate"):
         train_bpe(unreadable_texts(), vocab_size=300, special_tokens=["\ud800"], progress=False)
 
 

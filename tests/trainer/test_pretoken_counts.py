@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.rejections import rejects
 from tests.support.text_strategies import hard_texts
 from tokjax.trainer import count_pretokens, load_pretoken_counts, save_pretoken_counts, train_bpe
 
@@ -43,13 +44,11 @@ def test_save_load_round_trip(corpus, tmp_path):
 
 def test_counts_with_other_options_are_rejected(corpus):
     counts = count_pretokens(corpus, progress=False)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="counted with pattern='gpt2', not 'o200k'"):
+    with rejects("counted with pattern='gpt2', not 'o200k'"):
         train(counts, 300, pattern="o200k")
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="counted with special_tokens=\\(\\), not"):
+    with rejects("counted with special_tokens=\\(\\), not"):
         train(counts, 300, special_tokens=["<x>"])
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="can't be added; count both corpora with the same"
-    ):
+    with rejects("can't be added; count both corpora with the same"):
         counts + count_pretokens(corpus, pattern="o200k", progress=False)
 
 
@@ -65,10 +64,10 @@ def test_truncated_or_altered_counts_are_rejected(corpus, tmp_path):
         complete.replace(b"counts.npy", b"cnuots.npy"),
     ):
         path.write_bytes(altered)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="does not contain pre-token counts"):
+        with rejects("does not contain pre-token counts"):
             load_pretoken_counts(path)
     np.savez(path, **(dict(np.load(BytesIO(complete))) | {"counts": np.arange(3)}))
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="was altered"):
+    with rejects("was altered"):
         load_pretoken_counts(path)
 
 
@@ -88,9 +87,7 @@ def test_impossible_counts_are_rejected(tmp_path, name, column):
     path = tmp_path / "counts.npz"
     save_pretoken_counts(count_pretokens(["abc"], progress=False), path)
     np.savez(path, **(dict(np.load(path)) | {name: column}))
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="was altered|does not contain pre-token counts"
-    ):
+    with rejects("was altered|does not contain pre-token counts"):
         load_pretoken_counts(path)
 
 

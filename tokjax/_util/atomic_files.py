@@ -88,6 +88,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
     try:
         file = open(path, "rb", opener=opener)  # noqa: SIM115 (the caller closes it)
+    except ValueError:  # a NUL character or a lone surrogate, which no path has
+        raise FileNotFoundError(errno.ENOENT, "no such file", os.fspath(path)) from None
     except OSError as error:
         if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # ENXIO: a socket
             raise
@@ -347,6 +349,10 @@ def check_path(path: Any) -> Path:
         raise InvalidArgumentError(f"expected a path, got {repr(path)[:200]}")
     if "\0" in os.fspath(path):
         raise InvalidArgumentError(f"{repr(path)[:200]} has a NUL character, which no path has")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{repr(path)[:200]} has a lone surrogate, which no path has") from None
     reject_home(path)
     return Path(path)
 

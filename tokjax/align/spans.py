@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import Array, as_integers
-from tokjax._util.checks import check_int
+from tokjax._util.checks import MAX_INT32, check_int
 from tokjax._util.display import short_repr
 from tokjax.align.tagset import check_labels
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
@@ -90,7 +90,7 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
     check_span_bounds(columns, 1)
     counts = np.diff(columns.row_splits)
     longest = int(counts.max(initial=0))
-    width = longest if length is None else check_int("length", length, minimum=0)
+    width = longest if length is None else check_int("length", length, minimum=0, maximum=MAX_INT32)
     if longest > width:
         raise InvalidArgumentError(
             f"text {counts.argmax()} has {longest} spans, more than length={width}; pass a greater length"

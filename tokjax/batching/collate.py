@@ -19,7 +19,7 @@ from tokjax._util.arrays import (
     take_or_fill,
     to_host,
 )
-from tokjax._util.checks import check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_id, check_int
 from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.length_buckets import LengthBuckets
@@ -418,7 +418,7 @@ def _compute_target_length(
     if buckets is not None and multiple_of is not None:
         raise InvalidArgumentError("pass buckets or multiple_of, not both")
     if length is not None:
-        return check_int("length", length, minimum=0)
+        return check_int("length", length, minimum=0, maximum=MAX_INT32)
     if multiple_of is not None:
         step = check_int("multiple_of", multiple_of, minimum=1)
         return -(-longest // step) * step
@@ -454,7 +454,7 @@ def _reject_long_rows(row_splits: Array, length: int) -> None:
 
 def _check_options(length: int, pad_id: int, pad_side: str, truncation: str | None) -> None:
     """Raises `InvalidArgumentError` for an invalid option."""
-    check_int("length", length, minimum=0)
+    check_int("length", length, minimum=0, maximum=MAX_INT32)
     check_id("pad_id", pad_id)
     if pad_side not in ("left", "right"):
         raise InvalidArgumentError(f"pad_side must be 'left' or 'right', not {pad_side!r}")

@@ -117,7 +117,7 @@ def multi_token_labels(
     array([[   6,    7, -100,    8, -100],
            [   7, -100, -100, -100, -100]], dtype=int32)
     """
-    count = check_int("num_future_tokens", num_future_tokens, minimum=1)
+    count = check_int("num_future_tokens", num_future_tokens, minimum=1, maximum=1 << 16)
     rows = _check_inputs(ids, attention_mask, segment_ids, loss_mask, ignore_index)
     *leading, length = rows.tokens.shape
     if length == 0:

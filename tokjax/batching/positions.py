@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tokjax._util.arrays import Array, as_mask, compute_prefix_maximum, get_namespace
-from tokjax._util.checks import check_int
+from tokjax._util.checks import MAX_INT32, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, check_length_axis
 
@@ -38,7 +38,7 @@ def compute_positions(attention_mask: Array, *, segment_ids: Array | None = None
     array([1, 2, 3, 4], dtype=int32)
     """
     xp = get_namespace(attention_mask, segment_ids)
-    first = check_int("offset", offset, minimum=0)
+    first = check_int("offset", offset, minimum=0, maximum=MAX_INT32)
     name = "attention_mask"
     valid = check_length_axis(name, as_mask(xp, name, attention_mask))
     before = xp.cumsum(valid, axis=-1, dtype=np.int32) - valid.astype(np.int32)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from tokjax._util.display import short_repr
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from tokjax._util.arrays import Array
 
@@ -96,9 +97,9 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
         raise InvalidArgumentError(
             f"row_splits must start at 0 and never decrease, shape (rows + 1,); got {_format_array(splits)}"
         )
-    if splits[-1] != len(flat):
+    if splits[-1] != flat.size:
         raise InvalidArgumentError(
-            f"row_splits ends at {splits[-1]}, but there are {len(flat)} ids; the two must be equal"
+            f"row_splits ends at {splits[-1]}, but there are {flat.size} ids; the two must be equal"
         )
     checked = {}
     for name, column in columns.items():
@@ -108,7 +109,7 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
             dtype = np.int64 if name == "offsets" else np.int32
             checked[name] = as_integers(name, column, dtype, under_jit=_RAGGED_UNDER_JIT)
     for name, column in {"ids": flat, **checked}.items():
-        expected = (len(flat), *_COLUMN_SHAPES[name])
+        expected = (flat.size, *_COLUMN_SHAPES[name])
         if column.shape != expected:
             raise InvalidArgumentError(f"{name} must have shape {expected}, not {column.shape}")
     return Ragged(flat, splits, **checked)
@@ -126,6 +127,8 @@ def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
     >>> ragged_from_rows([[5], [], [6, 7]]).row_splits
     array([0, 1, 1, 3])
     """
+    if not isinstance(rows, Iterable):
+        raise InvalidArgumentError(f"rows must be rows of ids, not {rows!r:.80}")
     arrays = [
         as_integers(f"row {i}", row, np.int32, under_jit=_RAGGED_UNDER_JIT) for i, row in enumerate(rows)
     ]

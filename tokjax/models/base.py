@@ -249,6 +249,8 @@ class SegmentModel(TokenizerRecord, ABC):
             allowed_special: special tokens to recognize, names or `"all"`.
         """
         names = self.matched_special
+        if not names:  # the most frequent case
+            return self
         excluded = names.difference(names if allowed_special == "all" else allowed_special)
         if not excluded:
             return self

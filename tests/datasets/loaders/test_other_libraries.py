@@ -14,6 +14,7 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.byte_tokenizers import make_byte_tokenizer
+from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 TOKENIZER = make_byte_tokenizer("</s>", "<pad>")
 pytestmark = [
@@ -185,9 +186,7 @@ def test_state_is_a_pytree_of_integers(dataset):
     loader.set_state(jax.tree.map(np.asarray, state))
     for text in (json.dumps(state), json.dumps(state).encode()):
         loader.set_state(text)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="a value of get_state, or its JSON; this is not JSON"
-    ):
+    with pytest.raises(InvalidArgumentError, match="a value of get_state, or its JSON; this is not JSON"):
         loader.set_state("step 3")
     old = {
         "version": 2,
@@ -199,9 +198,7 @@ def test_state_is_a_pytree_of_integers(dataset):
     options = {"shuffle": True, "batch_size": 4, "chunk_tokens": 16, "extra_token": False, "drop_last": True}
     loader.set_state(old | options | {"weights": [1.0]})
     assert loader.step == 3
-    with pytest.raises(
-        tokjax.errors.DatasetMismatchError, match=r"the state's weights is \[2.0\], this loader's is \[1"
-    ):
+    with pytest.raises(DatasetMismatchError, match=r"the state's weights is \[2.0\], this loader's is \[1"):
         loader.set_state(old | options | {"weights": [2.0]})
 
 

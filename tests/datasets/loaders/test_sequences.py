@@ -7,6 +7,7 @@ import pytest
 
 import tokjax
 from tests.support.loader_cases import PAD, TOKENIZER, WITHOUT_SPECIAL
+from tests.support.rejections import rejects
 
 
 @pytest.mark.parametrize(
@@ -76,13 +77,9 @@ class TestTruncation:
         actual = tokjax.SequenceLoader(stored, **options).batch_at(0)
         assert np.array_equal(actual.ids[order], expected.ids)
         assert np.array_equal(actual.attention_mask[order], expected.attention_mask)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="length is 1, and 2 special tokens surround"
-        ):
+        with rejects("length is 1, and 2 special tokens surround"):
             tokjax.SequenceLoader(stored, batch_size=2, length=1)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="length is 1, and 2 special tokens surround"
-        ):
+        with rejects("length is 1, and 2 special tokens surround"):
             tokjax.SequenceLoader(raw, batch_size=2, length=1)
 
     def test_missing_eos_is_not_added(self, tmp_path):

@@ -188,6 +188,7 @@ def test_generation_block_in_a_comment_is_ignored(bpe):
         ("{{ 'a' * 10 ** 18 }}", "writes more than 4194304 characters, or does more work"),
         ("{{ messages | map(attribute='content') | list }}", "put {% generation %} and"),
         (b"bytes", "template must be a Jinja template, not bytes"),
+        ([], "template must be a Jinja template, not list"),
     ],
 )
 def test_invalid_templates(bpe, template, message):
@@ -458,6 +459,7 @@ class TestContinueFinalMessage:
             ([{"role": "assistant"}], {}, "the content of the last message, which is None"),
             (CONVERSATION, {"add_generation_prompt": True}, "pass one of them"),
             (CONVERSATION, {"variables": {"continue_final_message": True}}, "pass it as an argument"),
+            (CONVERSATION, {"variables": 3}, "variables must map names to values, not be 3"),
             (CONVERSATION, {"date": ""}, "date must be a date or a time, or text such as .*, not ''"),
             (CONVERSATION, {"date": 5}, "date must be a date or a time, or text such as .*, not 5"),
         ],

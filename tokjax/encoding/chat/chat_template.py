@@ -169,7 +169,6 @@ class ChatTemplate(NamedTuple):
             tracker_var.reset(tracker_token)
 
 
-@lru_cache(maxsize=16)
 def compile_template(template: str) -> ChatTemplate:
     """Compiles a chat template. The most recently used ones are cached.
 
@@ -177,9 +176,14 @@ def compile_template(template: str) -> ChatTemplate:
         InvalidArgumentError: `template` is not a valid Jinja template, or is too long.
         MissingExtraError: Jinja is not installed.
     """
-    jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
     if not isinstance(template, str):
         raise InvalidArgumentError(f"template must be a Jinja template, not {type(template).__name__}")
+    return _compile(template)
+
+
+@lru_cache(maxsize=16)
+def _compile(template: str) -> ChatTemplate:
+    jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
     if len(template) > _MAX_TEMPLATE_LENGTH:
         raise InvalidArgumentError(
             f"the chat template has {len(template)} characters; templates have at most {_MAX_TEMPLATE_LENGTH}"

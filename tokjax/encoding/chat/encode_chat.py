@@ -12,6 +12,7 @@ import datetime
 import secrets
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import compile_matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -244,7 +245,8 @@ def _encode_in_steps(
     max_characters: int = _MAX_CHARACTERS,
 ) -> Generator[str, TokenizationResult, EncodedChat]:
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
-    _check_options(variables or {}, add_generation_prompt, continue_final_message)
+    _check_options({} if variables is None else variables, add_generation_prompt, continue_final_message)
+    compiled = compile_template(template)
     control = find_control_tokens(
         tokenizer, template, allowed_special, disallowed_special, trust_answers=trust_answers
     )
@@ -254,7 +256,6 @@ def _encode_in_steps(
     template_variables = copy_json({"tools": None, "documents": None, **(variables or {})}, "variables")
     untrusted = {name: template_variables[name] for name in _UNTRUSTED}
     check_strings(untrusted, "variables", control.disallowed)
-    compiled = compile_template(template)
 
     now = datetime.datetime.now() if date is None else date
     clock = {"strftime_now": make_clock(now)}  # the same time in all renderings
@@ -418,6 +419,8 @@ def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) 
             "add_generation_prompt begins another message, and continue_final_message ends within the last "
             "one; pass one of them"
         )
+    if not isinstance(variables, Mapping):
+        raise InvalidArgumentError(f"variables must map names to values, not be {variables!r:.80}")
     for name in sorted(RESERVED_VARIABLES):
         if name in variables:
             raise InvalidArgumentError(f"variables has {name!r}; pass it as an argument of encode_chat")
