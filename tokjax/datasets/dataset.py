@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -14,7 +15,6 @@ from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.columns import ShardSlice, TokenColumn, cast_values, check_cast, parse_columns
-from tokjax.datasets.dataset_files import DatasetFiles
 from tokjax.datasets.downloads import record_use
 from tokjax.datasets.fields.registry import make_field
 from tokjax.datasets.open_shards import OpenShard, OpenShards, get_max_held_shards
@@ -30,15 +30,13 @@ from tokjax.formats.tokjax_json import parse_tokjax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from numpy.typing import DTypeLike, NDArray
 
-    from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.columns import Column
-    from tokjax.datasets.downloads import Downloads
+    from tokjax.datasets.dataset_files import DatasetFiles
     from tokjax.datasets.fields.registry import Field
-    from tokjax.datasets.manifest import FileRecord, Manifest, Shard
+    from tokjax.datasets.manifest import FileRecord, Shard
 
 
 _MAX_CACHED_SPLITS = 1024
@@ -63,51 +61,25 @@ class Dataset:
         tokenizer_override: tokenizer that was passed to `open_dataset`, or `None`.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        manifest: Manifest,
-        tokenizer: Any = None,
-        *,
-        verify_on_touch: bool = True,
-        memory_map: bool = True,
-        remote: Downloads | None = None,
-        manifest_identity: FileIdentity | None = None,
-        verified: dict[str, FileIdentity] | None = None,
-    ) -> None:
-        self.path = path
-        self.manifest = manifest
+    def __init__(self, files: DatasetFiles, tokenizer: Any = None) -> None:
+        self.path = files.path
+        self.location = files.location
+        self.manifest = manifest = files.manifest
         self.tokenizer_override = tokenizer
-        self._files = DatasetFiles(
-            path,
-            manifest,
-            remote,
-            verify_on_touch=verify_on_touch,
-            memory_map=memory_map,
-            manifest_identity=manifest_identity,
-            verified={} if verified is None else verified,
-        )
-        self.location = self._files.location
+        self._files = files
         self._locks: dict[tuple[int, str], ThreadLock] = {}
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
         self._document_columns: dict[str, NDArray[Any]] = {}
         self._item_starts = make_row_splits(manifest.get_counts("num_items"))
         self._document_starts = make_row_splits(manifest.get_counts("num_documents"))
-        if remote is None:
-            self._files.check_sizes()
+        if files.remote is None:
+            files.check_sizes()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the dataset as the arguments that open it and the identities of its verified files."""
-        files = self._files
-        options = {
-            "verify_on_touch": files.verify_on_touch,
-            "memory_map": files.memory_map,
-            "remote": files.remote,
-            "manifest_identity": files.manifest_identity,
-            "verified": dict(files.verified),
-        }
-        return _reopen, (type(self), self.path, self.manifest, self.tokenizer_override, options)
+        files = replace(self._files, verified=dict(self._files.verified))
+        return type(self), (files, self.tokenizer_override)
 
     def __len__(self) -> int:
         """Returns the number of documents."""
@@ -560,13 +532,6 @@ class Dataset:
                 f"{location}: its documents have {total} items in total, its data has {num_items}; "
                 "write the dataset again"
             )
-
-
-def _reopen(
-    kind: type[Dataset], path: Path, manifest: Manifest, tokenizer: Any, options: dict[str, Any]
-) -> Dataset:
-    remote: Downloads | None = options["remote"]
-    return kind(path if remote is None else remote.local, manifest, tokenizer, **options)
 
 
 def _format_file_name(shard: Shard, column: str) -> str:

@@ -6,38 +6,40 @@ import hashlib
 import io
 import mmap
 import os
+import shutil
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from tokjax._util.atomic_files import (
     NotRegularFileError,
+    compute_file_sha256,
     compute_sha256,
     convert_npy_errors,
     get_identity,
     open_regular,
+    write_atomically,
 )
-from tokjax.datasets.downloads import find_copy, get_copy_identity
+from tokjax.datasets.downloads import Downloads, find_copy, get_copy_identity, make_size_error
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
 from tokjax.errors import DatasetCorruptError, DatasetError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import BinaryIO
-
     from numpy.typing import NDArray
 
     from tokjax._util.atomic_files import FileIdentity
-    from tokjax.datasets.downloads import Downloads
     from tokjax.datasets.manifest import FileRecord, Manifest
     from tokjax.datasets.open_shards import LocalCopy
 
 _WRITE_AGAIN = "write the dataset again"
 
 
+@dataclass
 class DatasetFiles:
     """Opens, verifies and reads the files of one dataset.
 
@@ -52,37 +54,40 @@ class DatasetFiles:
     replacement that happens later does not affect a file that is already open.
 
     Attributes:
-        path: directory of the files.
-        location: directory or URL, as error messages show it.
+        directory: path of the directory, or the directory at a URL.
         manifest: manifest that the files are checked against.
         verify_on_touch: whether checksums are compared when a file is first opened.
         memory_map: whether shard data is memory-mapped; if not, it is read into memory.
-        remote: directory at a URL with the copies in `path`, or `None`.
-        reads_ranges: whether small parts of files are read as ranges of a URL.
         manifest_identity: identity of the manifest's file; `None` until it was read.
         verified: identity of each file whose checksum was correct, by file name.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        manifest: Manifest,
-        remote: Downloads | None,
-        *,
-        verify_on_touch: bool,
-        memory_map: bool,
-        manifest_identity: FileIdentity | None,
-        verified: dict[str, FileIdentity],
-    ) -> None:
-        self.path = path
-        self.location = str(remote or path)
-        self.manifest = manifest
-        self.remote = remote
-        self.reads_ranges = remote is not None and remote.options.read_ranges
-        self.verify_on_touch = verify_on_touch
-        self.memory_map = memory_map
-        self.manifest_identity = manifest_identity
-        self.verified = verified
+    directory: Path | Downloads
+    manifest: Manifest
+    verify_on_touch: bool = True
+    memory_map: bool = True
+    manifest_identity: FileIdentity | None = None
+    verified: dict[str, FileIdentity] = field(default_factory=dict)
+
+    @cached_property
+    def remote(self) -> Downloads | None:
+        """Directory at a URL, or `None`."""
+        return self.directory if isinstance(self.directory, Downloads) else None
+
+    @property
+    def path(self) -> Path:
+        """Local directory of the files, or of their copies."""
+        return self.directory.local if isinstance(self.directory, Downloads) else self.directory
+
+    @cached_property
+    def location(self) -> str:
+        """Directory or URL, as error messages show it."""
+        return str(self.directory)
+
+    @cached_property
+    def reads_ranges(self) -> bool:
+        """Whether small parts of files are read as ranges of a URL."""
+        return self.remote is not None and self.remote.options.read_ranges
 
     @cached_property
     def nbytes(self) -> int:
@@ -101,7 +106,7 @@ class DatasetFiles:
                 raise self._get_unreadable_error(name, error) from error
             if nbytes != record.nbytes:
                 self.check_not_replaced()
-                raise self._get_size_error(name, record, nbytes)
+                raise make_size_error(f"{self.location}/{name}", record, nbytes)
 
     def check_not_replaced(self) -> None:
         """Raises `DatasetCorruptError` if the directory holds another dataset by now, or none."""
@@ -147,10 +152,22 @@ class DatasetFiles:
         with self._open(name, record) as file:
             identity, data = self._get_identity(file), file.read()
         if len(data) != record.nbytes:
-            raise self._get_size_error(name, record, len(data))
+            raise make_size_error(f"{self.location}/{name}", record, len(data))
         if self._is_unverified(name, identity):
             self._compare(name, record, identity, hashlib.sha256(data).hexdigest())
         return data
+
+    def copy(self, name: str, record: FileRecord, target: Path) -> None:
+        """Copies a file atomically, and compares the copy with its checksum before it has its name."""
+
+        def write(copy: BinaryIO) -> None:
+            with self._open(name, record) as file:
+                identity = self._get_identity(file)
+                shutil.copyfileobj(file, copy)
+            copy.flush()
+            self._compare(name, record, identity, compute_file_sha256(Path(copy.name)))
+
+        write_atomically(target, write)
 
     def map(self, name: str, record: FileRecord) -> bytes | mmap.mmap:
         """Returns a file as mapped memory, or its contents if `memory_map` is not set."""
@@ -163,7 +180,7 @@ class DatasetFiles:
             try:
                 return mmap.mmap(file.fileno(), record.nbytes, access=mmap.ACCESS_READ)
             except ValueError:  # (truncated by another process after the size was compared)
-                raise self._get_size_error(name, record, get_identity(file).nbytes) from None
+                raise make_size_error(f"{self.location}/{name}", record, get_identity(file).nbytes) from None
 
     def find_copy(self, name: str) -> LocalCopy | None:
         """Returns the downloaded copy of a file; `None` for a local dataset."""
@@ -196,7 +213,7 @@ class DatasetFiles:
             nbytes = get_identity(file).nbytes
             if nbytes != record.nbytes:
                 self._explain_difference()
-                raise self._get_size_error(name, record, nbytes)
+                raise make_size_error(f"{self.location}/{name}", record, nbytes)
         except BaseException:
             file.close()
             raise
@@ -224,12 +241,6 @@ class DatasetFiles:
 
     def _get_unreadable_error(self, name: str, error: OSError) -> DatasetCorruptError:
         return DatasetCorruptError(f"{self.location}/{name} can't be read: {error.strerror}; {_WRITE_AGAIN}")
-
-    def _get_size_error(self, name: str, record: FileRecord, nbytes: int) -> DatasetCorruptError:
-        return DatasetCorruptError(
-            f"{self.location}/{name} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; "
-            f"{_WRITE_AGAIN}"
-        )
 
 
 def _parse_npy(contents: bytes | mmap.mmap) -> NDArray[Any]:

@@ -210,10 +210,7 @@ class Downloads(RemoteDirectory):
         unchecked = [name for name in names if name not in self._checked_sizes]
         for name, nbytes in zip(unchecked, self.get_sizes(unchecked) if unchecked else (), strict=True):
             if nbytes not in (records[name].nbytes, None):
-                raise DatasetCorruptError(
-                    f"{self.url}/{name} was altered: it has {nbytes} bytes, the manifest says "
-                    f"{records[name].nbytes}; write the dataset again"
-                )
+                raise make_size_error(f"{self.url}/{name}", records[name], nbytes)
             self._checked_sizes.add(name)
 
     def _download_and_open(
@@ -326,6 +323,14 @@ class _Copy(NamedTuple):
 def get_copy_identity(file: BinaryIO) -> FileIdentity:
     """Returns the identity of an open copy, without the time that changes when its last use is recorded."""
     return get_identity(file)._replace(changed_ns=0)
+
+
+def make_size_error(file: str, record: FileRecord, nbytes: int | None) -> DatasetCorruptError:
+    """Returns the error for a file whose size is not the recorded one."""
+    return DatasetCorruptError(
+        f"{file} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; write the dataset "
+        "again"
+    )
 
 
 def find_copy(path: Path) -> LocalCopy:

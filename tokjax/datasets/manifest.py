@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MANIFEST_FILE = "manifest.json"
+PROGRESS_FILE = "progress.jsonl"
+"""Name of the progress record in the directory of an interrupted writer."""
 FORMAT = "tokjax-dataset"
 SCHEMA_VERSION = 3
 COLUMNS_VERSION = 4

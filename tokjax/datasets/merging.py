@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import replace
 from functools import partial
@@ -10,25 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.atomic_files import (
-    NotRegularFileError,
-    finish_replacement,
-    open_regular,
-    resolve,
-    write_atomically,
-)
+from tokjax._util.atomic_files import finish_replacement, resolve
 from tokjax._util.urls import reject_urls
 from tokjax.corpus.files import text_files
 from tokjax.datasets.columns import parse_columns
+from tokjax.datasets.directories import DATASET
 from tokjax.datasets.fields.base import get_unsigned_dtype
 from tokjax.datasets.fields.registry import make_field
 from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.shards import write_array
-from tokjax.datasets.writer import DATASET, WrittenDataset, write_dataset, write_once
+from tokjax.datasets.writer import WrittenDataset, write_dataset, write_once
 from tokjax.errors import (
-    DatasetCorruptError,
     DatasetIncompleteError,
     DatasetMismatchError,
     Hint,
@@ -39,18 +32,17 @@ from tokjax.formats.tokjax_json import read_tokjax
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
-    from tokjax.datasets.manifest import FileRecord, Shard
+    from tokjax.datasets.dataset_files import DatasetFiles
+    from tokjax.datasets.manifest import Shard
 
 
 _SHOWN_FILES = 5
 _WRITE_AGAIN = Hint(
     "write_dataset(SOURCE, FIELD, PATH, overwrite=True)", "tokjax pack FILES --out PATH --overwrite"
 )
-_COPY_SIZE = 1 << 20
 _DOC_IDS = ".doc_id.npy"
 """End of the name of the file with the ids of the documents of a shard."""
 
@@ -100,7 +92,7 @@ def merge_datasets(
     return write_once(
         target,
         lambda other: other.fingerprint == manifest.fingerprint,
-        partial(_write_copies, datasets[0].path, manifest, copies),
+        partial(_write_copies, datasets[0]._files, manifest, copies),
         overwrite=overwrite,
     )
 
@@ -109,14 +101,14 @@ class _ShardCopy(NamedTuple):
     """Shard of a merged dataset.
 
     Attributes:
-        directory: directory of the dataset that it is copied from.
+        origin: files of the dataset that it is copied from.
         source: its description there.
         shard: its description in the merged dataset.
         doc_ids: ids of its documents as they are stored, shape `(num_documents,)`; `None` if they continue
             the count, in which case no file is written for them.
     """
 
-    directory: Path
+    origin: DatasetFiles
     source: Shard
     shard: Shard
     doc_ids: NDArray[Any] | None
@@ -143,14 +135,16 @@ def _plan_copies(datasets: Sequence[Any]) -> Iterator[_ShardCopy]:
                 stored = ids.astype(get_unsigned_dtype(int(ids.max(initial=0))))
                 files[name + _DOC_IDS] = write_array(None, [stored], stored.dtype)
             copied = replace(shard, name=name, files=files, is_numbered=is_numbered or stored is None)
-            yield _ShardCopy(dataset.path, shard, copied, stored)
+            yield _ShardCopy(dataset._files, shard, copied, stored)
             start += len(ids)
             index += 1
         first_document += len(doc_ids)
         num_read += sum(shard.num_source_documents for shard in dataset.manifest.shards)
 
 
-def _write_copies(first: Path, manifest: Manifest, copies: Sequence[_ShardCopy], directory: Path) -> Manifest:
+def _write_copies(
+    first: DatasetFiles, manifest: Manifest, copies: Sequence[_ShardCopy], directory: Path
+) -> Manifest:
     """Writes a merged dataset, with the tokenizer of the first one, and returns its manifest."""
     for copy in copies:
         name = copy.shard.name
@@ -158,9 +152,10 @@ def _write_copies(first: Path, manifest: Manifest, copies: Sequence[_ShardCopy],
             write_array(directory / (name + _DOC_IDS), [copy.doc_ids], copy.doc_ids.dtype)
         for file, record in copy.source.files.items():
             if not file.endswith(_DOC_IDS):
-                _copy(copy.directory / file, directory / (name + file.removeprefix(copy.source.name)), record)
+                target = directory / (name + file.removeprefix(copy.source.name))
+                copy.origin.copy(file, record, target)
     for name, record in manifest.files.items():
-        _copy(first / name, directory / name, record)
+        first.copy(name, record, directory / name)
     write_manifest(directory, manifest)
     return manifest
 
@@ -246,24 +241,3 @@ def _check_alike(first: Path, plan: Plan, other: Path, other_plan: Plan) -> None
                 f"{first} was written with {name}={first_value!r}, {other} with {other_value!r}; only "
                 "datasets with the same field, options and tokenizer can be merged"
             )
-
-
-def _copy(source: Path, target: Path, record: FileRecord) -> None:
-    """Copies a file atomically, and compares the copy with its checksum before it appears under its name."""
-
-    def write(file: BinaryIO) -> None:
-        digest = hashlib.sha256()
-        with open_regular(source) as original:
-            while block := original.read(_COPY_SIZE):
-                digest.update(block)
-                file.write(block)
-        if digest.hexdigest() != record.sha256:
-            raise DatasetCorruptError(
-                f"{source} was altered: its SHA-256 is {digest.hexdigest()}, the manifest says "
-                f"{record.sha256}; write the dataset again"
-            )
-
-    try:
-        write_atomically(target, write)
-    except (FileNotFoundError, NotRegularFileError) as error:
-        raise DatasetCorruptError(f"{source} can't be read: {error.strerror}") from error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from tokjax._util.atomic_files import get_identity, get_incomplete_path, get_replaced_path, resolve
 from tokjax._util.checks import check_int
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
+from tokjax.datasets.dataset_files import DatasetFiles
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.datasets.downloads import DownloadOptions, Downloads
 from tokjax.datasets.fields.conversation import ChatField
@@ -120,11 +120,6 @@ def open_dataset(
         DatasetCorruptError: a file is missing, or its size differs from the manifest.
         InvalidArgumentError: an option is invalid, or a file is larger than `download_bytes`.
     """
-    options: dict[str, Any] = {
-        "dataset_type": dataset_type,
-        "verify_on_touch": verify_on_touch,
-        "memory_map": memory_map,
-    }
     downloads = DownloadOptions(
         None if download_dir is None else resolve(download_dir),
         None if download_bytes is None else check_int("download_bytes", download_bytes, minimum=1),
@@ -135,12 +130,17 @@ def open_dataset(
         remote = Downloads(str(path), downloads)
         manifest = remote.manifest()
         remote.check_limit(manifest)
-        return _open(remote.local, manifest, tokenizer, remote=remote, **options)
+        return _open(DatasetFiles(remote, manifest, verify_on_touch, memory_map), tokenizer, dataset_type)
     directory = resolve(path)
-    return _open_stable(directory, partial(_open, directory, tokenizer=tokenizer, **options))
+
+    def open_with(manifest: Manifest, identity: FileIdentity) -> Dataset:
+        files = DatasetFiles(directory, manifest, verify_on_touch, memory_map, identity)
+        return _open(files, tokenizer, dataset_type)
+
+    return _open_stable(directory, open_with)
 
 
-def _open_stable(directory: Path, open_with: Callable[..., Dataset]) -> Dataset:
+def _open_stable(directory: Path, open_with: Callable[[Manifest, FileIdentity], Dataset]) -> Dataset:
     """Opens a directory, and retries if another process replaced the dataset at the same time."""
     for remaining_attempts in reversed(range(_ATTEMPTS)):
         before = _get_identity(directory)
@@ -148,8 +148,7 @@ def _open_stable(directory: Path, open_with: Callable[..., Dataset]) -> Dataset:
             if not directory.exists():
                 reason, hint = _explain_missing(directory)
                 raise DatasetIncompleteError(f"no dataset at {directory}: {reason}", hint=hint)
-            manifest, identity = read_manifest_and_identity(directory)
-            return open_with(manifest, manifest_identity=identity)
+            return open_with(*read_manifest_and_identity(directory))
         except DatasetError:
             is_moved = before is None and get_replaced_path(directory).exists()
             if not remaining_attempts or not (is_moved or _get_identity(directory) != before):
@@ -165,18 +164,9 @@ def _get_identity(directory: Path) -> FileIdentity | None:
         return None
 
 
-def _open(
-    directory: Path,
-    manifest: Manifest,
-    tokenizer: Any,
-    *,
-    dataset_type: type[Dataset] | None,
-    remote: Downloads | None = None,
-    **options: Any,
-) -> Dataset:
+def _open(files: DatasetFiles, tokenizer: Any, dataset_type: type[Dataset] | None) -> Dataset:
     """Returns a dataset of the class that belongs to the field of the manifest."""
-    location = str(remote or directory)
-    plan = manifest.plan
+    location, plan = files.location, files.manifest.plan
     if plan.type_id not in FIELDS and plan.type_id < FIRST_CUSTOM_TYPE_ID:
         supported = ", ".join(map(str, sorted(FIELDS)))
         raise DatasetMismatchError(
@@ -201,7 +191,7 @@ def _open(
             f"{location} is a {stored_type.__name__}, written with {plan.field}, not a "
             f"{dataset_type.__name__}; pass dataset_type={stored_type.__name__}"
         )
-    return stored_type(directory, manifest, tokenizer, remote=remote, **options)
+    return stored_type(files, tokenizer)
 
 
 def _explain_missing(directory: Path) -> tuple[str, Hint]:

@@ -17,9 +17,16 @@ from tokjax._util.atomic_files import compute_sha256, write_atomically
 from tokjax._util.imports import import_optional
 from tokjax._util.locks import lock_file
 from tokjax._util.urls import as_read_error, describe_cause, get_file_system
+from tokjax.datasets.directories import DATASET, LocalDirectory
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import parse_manifest
-from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError, TokjaxError
+from tokjax.errors import (
+    DatasetCorruptError,
+    DatasetExistsError,
+    DatasetIncompleteError,
+    TokjaxError,
+    make_overwrite_hint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,10 +54,14 @@ class RemoteDirectory:
 
     Args:
         url: URL of the directory.
+
+    Attributes:
+        url: URL without a slash at its end.
+        location: the same.
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = self.location = url.rstrip("/")
         self._systems: dict[int, tuple[Any, str]] = {}
 
     def __str__(self) -> str:
@@ -95,11 +106,16 @@ class RemoteDirectory:
             return []
         return [path.rsplit("/", 1)[-1] for path in system.ls(root, detail=False)]
 
-    def put(self, file: Path) -> None:
-        """Uploads a file under its own name. The upload is atomic if the file system makes it so."""
+    def put(self, file: Path, *, keep: bool = False) -> None:
+        """Uploads a file under its own name, and deletes it unless it is to be kept.
+
+        The upload is atomic if the file system makes it so.
+        """
         system, root = self._system
         system.makedirs(root, exist_ok=True)
         system.put_file(str(file), self._path(file.name))
+        if not keep:
+            file.unlink()
 
     def remove(self, name: str) -> None:
         """Deletes a remote file if it exists."""
@@ -248,14 +264,30 @@ class RemoteDirectory:
             cause += describe_cause(error)
         return cause
 
-    @contextmanager
-    def lock_writers(self) -> Iterator[None]:
-        """Excludes other writers on this machine while in use.
+    def exists(self) -> bool:
+        """Returns whether the directory has a manifest."""
+        return self.read(MANIFEST_FILE) is not None
 
-        Object stores have no locks, so writers on other machines are not excluded.
+    @contextmanager
+    def open_writer(self, *, overwrite: bool) -> Iterator[tuple[RemoteDirectory, Path]]:
+        """Yields the directory itself, and a temporary one to work in.
+
+        Object stores have no atomic rename of directories. With `overwrite`, an existing dataset is therefore
+        deleted first. They have no locks either: only writers on this machine are locked out.
         """
         digest = hashlib.sha256(self.url.encode()).hexdigest()[:24]
-        with lock_file(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock") as is_acquired:
+        with (
+            lock_file(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock") as is_acquired,
+            tempfile.TemporaryDirectory(prefix="tokjax-") as staging,
+        ):
             if not is_acquired:
                 raise DatasetExistsError(f"another process is writing {self.url}")
-            yield
+            if self.exists():
+                if not overwrite:
+                    raise DatasetExistsError(f"{self} exists", hint=make_overwrite_hint("replace it"))
+                for name in (MANIFEST_FILE, *filter(DATASET.own_files.fullmatch, self.names())):
+                    self.remove(name)
+            yield self, Path(staging)
+
+
+Directory = LocalDirectory | RemoteDirectory

@@ -40,8 +40,6 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.atomic_files import (
     NotRegularFileError,
     add_path_to_errors,
-    compute_file_sha256,
-    read_regular,
     write_atomically,
 )
 from tokjax._util.progress import show_progress_bar
@@ -49,6 +47,7 @@ from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.document_sources import SourceHash
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
+    PROGRESS_FILE,
     Manifest,
     Plan,
     Shard,
@@ -58,7 +57,6 @@ from tokjax.datasets.manifest import (
     seal_contents,
     unseal_contents,
 )
-from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.shard_writing import map_batches
 from tokjax.errors import (
     DatasetCorruptError,
@@ -70,15 +68,14 @@ from tokjax.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tokjax.datasets.document_sources import Batch, DocumentDigests
+    from tokjax.datasets.remote import Directory
     from tokjax.datasets.shard_writing import WriteJob
 
 
-PROGRESS_FILE = "progress.jsonl"
-"""Name of the progress record in the directory of an interrupted writer."""
 _FORMAT = "tokjax-dataset-progress-2"
 """Value of the field `format` in each line of the record. Version 1 had other digests of documents."""
 _SOURCE_CHANGED = {"source": "changed"}
@@ -103,25 +100,14 @@ class Progress:
     source_changed: bool = False
 
 
-def resume(
-    job: WriteJob,
-    load_progress: Callable[[], Progress | None],
-    check_shards: Callable[[tuple[Shard, ...]], None],
-    location: object,
-    restart: Callable[[], Iterator[Batch]] | None,
-    *,
-    overwrite: bool,
-) -> tuple[WriteJob, tuple[Shard, ...]]:
+def resume(job: WriteJob, directory: Directory, *, overwrite: bool) -> tuple[WriteJob, tuple[Shard, ...]]:
     """Returns the remaining work, and the finished shards of an interrupted writer.
 
     The documents of finished shards are consumed from `job.batches`.
 
     Args:
         job: write job with all documents.
-        load_progress: function that reads the progress of the interrupted writer.
-        check_shards: function that raises an error if files of finished shards were altered.
-        location: directory or URL, as error messages show it.
-        restart: function that reads the batches from the start again; `None` if the source is an iterator.
+        directory: directory of the interrupted writer.
         overwrite: whether to start over if the interrupted writer can't be resumed.
 
     Returns:
@@ -133,10 +119,10 @@ def resume(
     """
     new_job = job.fix_date(None)
     try:
-        progress = load_progress()
+        progress = _find_progress(directory)
         job = job.fix_date(None if progress is None else progress.plan)
-        finished = _get_finished_shards(progress, job.plan, location)
-        check_shards(finished)
+        finished = _get_finished_shards(progress, job.plan, directory)
+        _check_files(directory, finished)
     except DatasetError:
         if not overwrite:
             raise
@@ -144,41 +130,38 @@ def resume(
     difference, remaining = _compare_documents(job, finished)
     if difference is None:
         return remaining, finished
-    message = f"{location} was started with another source ({difference}); pass the same one"
+    message = f"{directory} was started with another source ({difference}); pass the same one"
     if not (overwrite or (progress is not None and progress.source_changed)):
         raise DatasetMismatchError(message, hint=_RESTART_HINT)
-    if restart is None:
+    if job.restart is None:
         raise DatasetMismatchError(
             f"{message}, or one that can be read again: part of this iterator has already been consumed"
         )
-    return new_job._replace(batches=restart()), ()
+    return new_job._replace(batches=job.restart()), ()
 
 
-def load_manifest_if_unchanged(
-    load_manifest: Callable[[], Manifest], job: WriteJob, location: object
-) -> Manifest:
+def load_manifest_if_unchanged(directory: Directory, job: WriteJob) -> Manifest:
     """Returns the manifest of an existing dataset if the job would write the same dataset.
 
     Reads all documents of the job to compare them.
 
     Args:
-        load_manifest: function that reads the existing manifest.
+        directory: directory of the dataset.
         job: write job to compare with.
-        location: directory or URL, as error messages show it.
 
     Raises:
         DatasetExistsError: the existing dataset is damaged, or has another plan or other documents.
     """
     try:
-        manifest = load_manifest()
+        manifest = directory.manifest()
     except DatasetError as error:
         raise DatasetExistsError(
-            f"{location} exists ({error.message})",
+            f"{directory} exists ({error.message})",
             hint=make_overwrite_hint("replace a dataset", "; otherwise pass another path"),
         ) from None
     hint = make_overwrite_hint("replace it")
     job = job.fix_date(manifest.plan)
-    _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
+    _compare(job.plan, manifest.plan, f"{directory} exists, and was written", hint)
     difference, remaining = _compare_documents(job, manifest.shards)
     if difference is None and any(
         len(digests.sha256) for _, (digests, _) in map_batches(remaining, "digest")
@@ -186,44 +169,38 @@ def load_manifest_if_unchanged(
         difference = "the source now has more documents"
     if difference is not None:
         raise DatasetExistsError(
-            f"{location} exists, and was written from another source ({difference})", hint=hint
+            f"{directory} exists, and was written from another source ({difference})", hint=hint
         )
     return manifest
 
 
-def check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
+def _check_files(directory: Directory, finished: tuple[Shard, ...]) -> None:
     """Raises `DatasetMismatchError` if files of finished shards were altered."""
-    records = {name: record for shard in finished for name, record in shard.files.items()}
-    for name, record in records.items():
-        file = directory / name
-        if not file.is_file() or compute_file_sha256(file) != record.sha256:
+    for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
+        if not directory.has(name, record):
             raise DatasetMismatchError(
-                f"{file}, which an interrupted writer had finished, was altered",
+                f"{directory}/{name}, which an interrupted writer had finished, is missing or was altered",
                 hint=make_overwrite_hint("start over", f", or delete {directory}"),
             )
 
 
-def find_progress(directory: Path) -> Progress | None:
+def _find_progress(directory: Directory) -> Progress | None:
     """Returns the progress of an interrupted writer, or `None`.
 
     A writer that was killed after it wrote the manifest has no progress record, but all of its shards are
     finished.
     """
-    progress = read_progress(directory, directory)
-    if progress is None and (directory / MANIFEST_FILE).is_file():
-        manifest = read_manifest(directory)
+    progress = _read_progress(directory)
+    if progress is None and directory.read(MANIFEST_FILE) is not None:
+        manifest = directory.manifest()
         progress = Progress(manifest.plan, tuple(manifest.shards))
     return progress
 
 
-def read_progress(directory: Path, location: object) -> Progress | None:
+def _read_progress(directory: Directory) -> Progress | None:
     """Reads the progress record of an interrupted writer.
 
     A last line without a line break was being written when the writer was killed. Its shard is not counted.
-
-    Args:
-        directory: directory of the record.
-        location: directory or URL, as error messages show it.
 
     Returns:
         The progress; `None` if the record is missing, or if another version of tokjax wrote it.
@@ -231,14 +208,17 @@ def read_progress(directory: Path, location: object) -> Progress | None:
     Raises:
         DatasetCorruptError: the record is damaged or was altered.
     """
-    path = f"{location}/{PROGRESS_FILE}"
-    hint = make_overwrite_hint("start over", f", or delete {location}")
+    path = f"{directory}/{PROGRESS_FILE}"
+    hint = make_overwrite_hint("start over", f", or delete {directory}")
     try:
-        *lines, _ = read_regular(directory / PROGRESS_FILE).split(b"\n")
+        record = directory.read(PROGRESS_FILE)
+        if record is None:
+            return None
+        *lines, _ = record.split(b"\n")
         plan, *entries = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
         shards = tuple(parse_shard(entry["shard"]) for entry in entries if entry != _SOURCE_CHANGED)
         return Progress(Plan(**plan["plan"]), shards, _SOURCE_CHANGED in entries)
-    except (FileNotFoundError, DatasetMismatchError):
+    except DatasetMismatchError:
         return None
     except DatasetCorruptError:
         raise
@@ -248,14 +228,6 @@ def read_progress(directory: Path, location: object) -> Progress | None:
         raise DatasetCorruptError(f"{path} is damaged: {error}", hint=hint) from error
 
 
-def has_progress(directory: Path) -> bool:
-    """Returns whether a directory has a progress record with at least one finished shard."""
-    try:
-        return read_regular(directory / PROGRESS_FILE).count(b"\n") > 1
-    except (FileNotFoundError, NotRegularFileError):
-        return False
-
-
 def start_progress(directory: Path, progress: Progress) -> None:
     """Writes a progress record atomically, with its plan and the shards that are finished."""
     lines = [_encode_line({"plan": describe_plan(progress.plan)}), *map(_encode_shard_line, progress.shards)]
@@ -263,11 +235,17 @@ def start_progress(directory: Path, progress: Progress) -> None:
     write_atomically(directory / PROGRESS_FILE, lambda file: file.writelines(lines))
 
 
-def record_source_change(directory: Path) -> None:
-    """Records in a progress record with finished shards that the source changed while it was read."""
-    progress = read_progress(directory, directory) if has_progress(directory) else None
-    if progress is not None:
-        start_progress(directory, replace(progress, source_changed=True))
+def record_source_change(directory: Directory, staging: Path) -> None:
+    """Records in a progress record with finished shards that the source changed while it was read.
+
+    Args:
+        directory: directory of the record.
+        staging: local directory from which the record is published.
+    """
+    progress = _read_progress(directory)
+    if progress is not None and progress.shards:
+        start_progress(staging, replace(progress, source_changed=True))
+        directory.put(staging / PROGRESS_FILE, keep=True)
 
 
 def add_progress(directory: Path, shard: Shard) -> None:
@@ -282,7 +260,7 @@ def add_progress(directory: Path, shard: Shard) -> None:
         os.fsync(file.fileno())
 
 
-def _get_finished_shards(progress: Progress | None, plan: Plan, location: object) -> tuple[Shard, ...]:
+def _get_finished_shards(progress: Progress | None, plan: Plan, directory: Directory) -> tuple[Shard, ...]:
     """Returns the shards to keep, after comparing the plans.
 
     Raises:
@@ -290,7 +268,7 @@ def _get_finished_shards(progress: Progress | None, plan: Plan, location: object
     """
     if progress is None:
         return ()
-    _compare(plan, progress.plan, f"{location} was started", _RESTART_HINT, DatasetMismatchError)
+    _compare(plan, progress.plan, f"{directory} was started", _RESTART_HINT, DatasetMismatchError)
     finished = progress.shards
     if finished and finished[-1].num_items < plan.shard_size:
         # A shard below the shard size was the last one. The source may have more documents by now.

@@ -67,6 +67,7 @@ class WriteJob(NamedTuple):
         plan: plan for the manifest.
         reader: reader of the batches.
         batches: documents that remain to be written.
+        restart: function that reads the batches from the start again; `None` if the source is an iterator.
         source: entry of the manifest for the source files; `None` for an iterable.
         max_in_flight: maximum number of batches that are encoded at the same time.
         executor: executor that encodes batches; `None` for threads and worker processes.
@@ -80,6 +81,7 @@ class WriteJob(NamedTuple):
     plan: Plan
     reader: DocumentReader
     batches: Iterator[Batch]
+    restart: Callable[[], Iterator[Batch]] | None
     source: dict[str, Any] | None
     max_in_flight: int
     executor: Executor | None

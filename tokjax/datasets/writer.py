@@ -6,19 +6,14 @@ is therefore always complete. `resuming` explains how an interrupted write conti
 
 from __future__ import annotations
 
-import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.atomic_files import (
-    DirectoryKind,
     clear_incomplete_directory,
     compute_file_sha256,
-    delete,
     finish_replacement,
     open_atomic_directory,
     resolve,
@@ -29,10 +24,10 @@ from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files
 from tokjax.datasets.columns import describe_columns
-from tokjax.datasets.dataset import Dataset
+from tokjax.datasets.dataset_files import DatasetFiles
+from tokjax.datasets.directories import DATASET, LocalDirectory
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
-    Batch,
     DocumentSource,
     describe_source,
     iter_batches,
@@ -43,6 +38,7 @@ from tokjax.datasets.document_sources import (
 from tokjax.datasets.fields.registry import Field, check_registered
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
+    PROGRESS_FILE,
     FileRecord,
     Manifest,
     Plan,
@@ -52,14 +48,9 @@ from tokjax.datasets.manifest import (
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.remote import RemoteDirectory
 from tokjax.datasets.resuming import (
-    PROGRESS_FILE,
     Progress,
     add_progress,
-    check_files,
-    find_progress,
-    has_progress,
     load_manifest_if_unchanged,
-    read_progress,
     record_source_change,
     resume,
     start_progress,
@@ -75,7 +66,6 @@ from tokjax.datasets.shard_writing import (
 from tokjax.errors import (
     DatasetError,
     DatasetExistsError,
-    DatasetMismatchError,
     InvalidArgumentError,
     UnsupportedTokenizerError,
     make_overwrite_hint,
@@ -86,20 +76,12 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
     from concurrent.futures import Executor
+    from pathlib import Path
+
+    from tokjax.datasets.remote import Directory
 
 DEFAULT_SHARD_SIZE = 30_000_000
 """Number of ids per shard. Not larger, because nothing is encoded while the last shard is written."""
-DATASET = DirectoryKind(
-    "dataset",
-    read_manifest,
-    re.compile(
-        r"manifest\.json|progress\.jsonl|tokenizer\.tokjax\.json|"
-        r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|\..*\.partial"
-    ),
-    DatasetExistsError,
-    lambda directory: has_progress(directory) or (directory / MANIFEST_FILE).is_file(),
-    lambda directory: any(directory.glob("shard-*.npy")),
-)
 
 
 class WrittenDataset(NamedTuple):
@@ -208,87 +190,61 @@ def write_dataset(
     in_memory = executor is not None and isinstance(source, TextFiles) and bool(source.fetched)
     read = partial(iter_batches, source, reader, get_batch_size(executor), in_memory=in_memory)
     check = partial(_check_unchanged, source, files)
-    job = WriteJob(field, plan, reader, read(), source_entry, max_in_flight, executor, progress, check)
     restart = None if isinstance(source, Iterator) else read  # (an iterator can't be read twice)
-    if is_url(path):
-        return _write_remotely(RemoteDirectory(str(path)), job, restart, overwrite=overwrite)
-    target = resolve(path)
-    finish_replacement(target, DATASET)
-    if target.exists() and not overwrite:
+    job = WriteJob(
+        field, plan, reader, read(), restart, source_entry, max_in_flight, executor, progress, check
+    )
+    directory: Directory = RemoteDirectory(str(path)) if is_url(path) else LocalDirectory(resolve(path))
+    if not overwrite and directory.exists():
         with report_source_changes(job):
-            manifest = load_manifest_if_unchanged(lambda: read_manifest(target), job, target)
-        try:
-            Dataset(target, manifest).verify()
-        except DatasetError as error:
-            raise DatasetExistsError(
-                f"{target} is damaged: {error.message}", hint=make_overwrite_hint("write it again")
-            ) from error
-        return summarize_dataset(manifest, target)
-    with (
-        open_atomic_directory(target, DATASET, overwrite=overwrite) as directory,
-        report_source_changes(job, partial(record_source_change, directory)),
-    ):
-        load_progress = partial(find_progress, directory)
-        check = partial(check_files, directory)
-        job, finished = resume(job, load_progress, check, directory, restart, overwrite=overwrite)
-        _delete_others(directory, finished)
-        start_progress(directory, Progress(job.plan, finished))
-        shards, report = write_shards(job, directory, finished, partial(add_progress, directory))
-        manifest = finish_dataset(directory, job.field, job.plan, source_entry, shards, report.num_skipped)
-    return summarize_dataset(manifest, target)
+            manifest = load_manifest_if_unchanged(directory, job)
+        if isinstance(directory, LocalDirectory):  # (at a URL, it would read all files)
+            _check_checksums(directory.location, manifest)
+    else:
+        with directory.open_writer(overwrite=overwrite) as (unfinished, staging):
+            manifest = _write(unfinished, staging, job, overwrite=overwrite)
+    return summarize_dataset(manifest, directory.location)
 
 
-def _write_remotely(
-    remote: RemoteDirectory,
-    job: WriteJob,
-    restart: Callable[[], Iterator[Batch]] | None,
-    *,
-    overwrite: bool,
-) -> WrittenDataset:
-    """Writes a dataset at a URL. Each file is uploaded when it is finished, the manifest last.
+def _write(directory: Directory, staging: Path, job: WriteJob, *, overwrite: bool) -> Manifest:
+    """Writes the remaining files of a dataset, each of which is published when it is finished.
 
-    Object stores have no atomic rename of directories. With `overwrite`, an existing dataset is therefore
-    deleted first.
+    Args:
+        directory: directory, with the files of an interrupted writer.
+        staging: local directory to work in.
+        job: write job with all documents.
+        overwrite: whether to start over if an interrupted writer can't be resumed.
     """
 
-    def record_change() -> None:
-        record_source_change(directory)
-        if has_progress(directory):
-            remote.put(directory / PROGRESS_FILE)
+    def publish(shard: Shard) -> None:
+        for name in shard.files:
+            directory.put(staging / name)
+        add_progress(staging, shard)
+        directory.put(staging / PROGRESS_FILE, keep=True)
 
-    with (
-        remote.lock_writers(),
-        tempfile.TemporaryDirectory(prefix="tokjax-") as staging,
-        report_source_changes(job, record_change),
-    ):
-        directory = Path(staging)
-        if remote.read(MANIFEST_FILE) is not None:
-            if not overwrite:
-                return summarize_dataset(load_manifest_if_unchanged(remote.manifest, job, remote), remote.url)
-            for name in (MANIFEST_FILE, *filter(DATASET.own_files.fullmatch, remote.names())):
-                remote.remove(name)
-        record = remote.read(PROGRESS_FILE)
-        if record is not None:
-            (directory / PROGRESS_FILE).write_bytes(record)
-        load_progress = partial(read_progress, directory, remote)
-        check = partial(_check_remote_files, remote)
-        job, finished = resume(job, load_progress, check, remote, restart, overwrite=overwrite)
-
-        def publish(shard: Shard) -> None:
-            for name in shard.files:
-                remote.put(directory / name)
-                (directory / name).unlink()
-            add_progress(directory, shard)
-            remote.put(directory / PROGRESS_FILE)
-
-        start_progress(directory, Progress(job.plan, finished))
-        _delete_other_remote_files(remote, finished, directory / PROGRESS_FILE)
-        shards, report = write_shards(job, directory, finished, publish)
-        manifest = finish_dataset(directory, job.field, job.plan, job.source, shards, report.num_skipped)
+    with report_source_changes(job, partial(record_source_change, directory, staging)):
+        job, finished = resume(job, directory, overwrite=overwrite)
+        start_progress(staging, Progress(job.plan, finished))
+        directory.put(staging / PROGRESS_FILE, keep=True)  # before files that it listed are deleted
+        kept = {PROGRESS_FILE, *(name for shard in finished for name in shard.files)}
+        for name in set(filter(DATASET.own_files.fullmatch, directory.names())) - kept:
+            directory.remove(name)
+        shards, report = write_shards(job, staging, finished, publish)
+        manifest = finish_dataset(staging, job.field, job.plan, job.source, shards, report.num_skipped)
         for name in (*manifest.files, MANIFEST_FILE):
-            remote.put(directory / name)
-        remote.remove(PROGRESS_FILE)
-    return summarize_dataset(manifest, remote.url)
+            directory.put(staging / name)
+        directory.remove(PROGRESS_FILE)
+    return manifest
+
+
+def _check_checksums(directory: Path, manifest: Manifest) -> None:
+    """Raises `DatasetExistsError` if a file of a dataset was altered."""
+    try:
+        DatasetFiles(directory, manifest).verify()
+    except DatasetError as error:
+        raise DatasetExistsError(
+            f"{directory} is damaged: {error.message}", hint=make_overwrite_hint("write it again")
+        ) from error
 
 
 def make_plan(field: Field, shard_size: int) -> Plan:
@@ -335,36 +291,6 @@ def _check_unchanged(source: DocumentSource, files: tuple[SourceFile, ...]) -> N
             )
 
 
-def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) -> None:
-    for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
-        if not remote.has(name, record):
-            raise DatasetMismatchError(
-                f"{remote}/{name}, which an interrupted writer had finished, is missing or was altered",
-                hint=make_overwrite_hint("start over"),
-            )
-
-
-def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
-    """Deletes all files that do not belong to finished shards."""
-    finished_files = {name for shard in finished for name in shard.files}
-    for entry in directory.iterdir():
-        if entry.name not in finished_files:
-            delete(entry)
-
-
-def _delete_other_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...], progress: Path) -> None:
-    """Deletes all remote files of datasets that do not belong to finished shards.
-
-    The progress record is uploaded first, so that it never lists a file that was deleted.
-    """
-    finished_files = {PROGRESS_FILE, *(name for shard in finished for name in shard.files)}
-    unused = set(filter(DATASET.own_files.fullmatch, remote.names())) - finished_files
-    if unused:
-        remote.put(progress)
-    for name in unused:
-        remote.remove(name)
-
-
 def finish_dataset(
     directory: Path,
     field: Field,
@@ -384,7 +310,6 @@ def finish_dataset(
         plan, None if saved is None else saved.name, source, tuple(shards), files, num_skipped
     )
     write_manifest(directory, manifest)
-    (directory / PROGRESS_FILE).unlink(missing_ok=True)
     return manifest
 
 
@@ -425,7 +350,7 @@ def _find_finished(directory: Path, is_same: Callable[[Manifest], bool]) -> Mani
         manifest = read_manifest(directory)
         if not is_same(manifest):
             return None
-        Dataset(directory, manifest).verify()
+        DatasetFiles(directory, manifest).verify()
     except DatasetError:
         return None
     return manifest
