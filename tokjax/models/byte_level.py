@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ import numpy as np
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.vocabulary import Vocabulary, make_vocabulary
-from tokjax.errors import InvalidArgumentError
+from tokjax.core.template import Template
+from tokjax.core.vocabulary import AddedToken, Role, Vocabulary, make_vocabulary
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
 from tokjax.pretokenize.special_tokens import check_special_names
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _IS_SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
 
 
-@register_record()
 @dataclass(frozen=True, repr=False)
 class ByteTokenizer(SegmentModel):
     """Tokenizer of bytes. Create it with `byte_level` and use it through the generic functions.
@@ -59,12 +59,6 @@ class ByteTokenizer(SegmentModel):
     def _first_id(self) -> int:
         return self.vocabulary.ordinary[b"\0"]
 
-    def __post_init__(self) -> None:
-        """Checks the ids."""
-        first_id = self.vocabulary.ordinary.get(b"\0", 0)
-        if self.vocabulary.ordinary != {bytes([i]): first_id + i for i in range(256)}:
-            raise InvalidArgumentError("the ordinary tokens must be the 256 bytes, with consecutive ids")
-
 
 def byte_level(
     special_tokens: Sequence[str] = (),
@@ -92,6 +86,25 @@ def byte_level(
     [107, 108]
     """
     special = {name: i for i, name in enumerate(check_special_names(special_tokens))}
-    ordinary = {bytes([i]): len(special) + i for i in range(256)}
-    roles: dict[Any, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return ByteTokenizer(make_vocabulary(ordinary, special, roles))
+    roles: dict[Role, str | None]
+    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
+    return _make_byte_tokenizer(len(special), special, roles)
+
+
+def _define(tokenizer: ByteTokenizer) -> dict[str, Any]:
+    """Returns the arguments of `_make_byte_tokenizer`."""
+    names = ("special", "roles", "explicit_template", "added_tokens")
+    vocabulary = tokenizer.vocabulary
+    return {"first_id": tokenizer._first_id} | {name: getattr(vocabulary, name) for name in names}
+
+
+@register_record(ByteTokenizer, _define)
+def _make_byte_tokenizer(
+    first_id: int,
+    special: Mapping[str, int],
+    roles: Mapping[Role, str | None],
+    explicit_template: Template | None = None,
+    added_tokens: Mapping[str, AddedToken] | None = None,
+) -> ByteTokenizer:
+    ordinary = {bytes([i]): first_id + i for i in range(256)}
+    return ByteTokenizer(make_vocabulary(ordinary, special, roles, explicit_template, added_tokens))
