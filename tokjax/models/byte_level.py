@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def _make_byte_tokenizer(
     special: Mapping[str, int],
     roles: Mapping[Role, str | None],
     explicit_template: Template | None = None,
-    added_tokens: Mapping[str, AddedToken] | None = None,
+    added_tokens: Mapping[str, AddedToken] = MappingProxyType({}),
 ) -> ByteTokenizer:
     ordinary = {bytes([i]): first_id + i for i in range(256)}
     return ByteTokenizer(make_vocabulary(ordinary, special, roles, explicit_template, added_tokens))
