@@ -35,10 +35,11 @@ def use_zstd(directory):
 
 
 def use_mixture(_):
-    sources = {"en": tokjax.trainer.count_pretokens(TEXTS[:1] * 9, progress=False)}
-    tokenizer = tokjax.trainer.train_bpe(TEXTS[:1] * 9, vocab_size=260, progress=False).tokenizer
-    estimate = tokjax.reports.estimate_mixture(tokenizer, sources, progress=False)
-    assert estimate.shares == {"en": 1.0}
+    texts = {name: [text] * 9 for name, text in zip(("en", "fr"), TEXTS, strict=True)}
+    sources = {name: tokjax.trainer.count_pretokens(source, progress=False) for name, source in texts.items()}
+    trained = tokjax.trainer.train_bpe(texts["en"], vocab_size=260, progress=False)
+    estimate = tokjax.reports.estimate_mixture(trained.tokenizer, sources, progress=False)
+    assert abs(sum(estimate.shares.values()) - 1) < 1e-6
 
 
 def use_huggingface(directory):
