@@ -34,14 +34,6 @@ def use_zstd(directory):
     assert list(tokjax.corpus.read_documents(path, None)) == [b"low"]
 
 
-def use_mixture(_):
-    texts = {name: [text] * 9 for name, text in zip(("en", "fr"), TEXTS, strict=True)}
-    sources = {name: tokjax.trainer.count_pretokens(source, progress=False) for name, source in texts.items()}
-    trained = tokjax.trainer.train_bpe(texts["en"], vocab_size=260, progress=False)
-    estimate = tokjax.reports.estimate_mixture(trained.tokenizer, sources, progress=False)
-    assert abs(sum(estimate.shares.values()) - 1) < 1e-6
-
-
 def use_huggingface(directory):
     model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["the", -1.0], [" cat", -2.0]]}
     (directory / "tokenizer.json").write_text(

@@ -87,11 +87,11 @@ HUGGING_FACE = {
     "byte-level BPE, built-in": make_byte_level_bpe,
     "BPE with byte fallback, built-in": make_bpe_with_bytes,
     "WordPiece, built-in": make_wordpiece,
-    "unigram, on tokenizers": make_unigram,
-    "unigram that splits at whitespace, on tokenizers": make_unigram_of_words,
-    "unigram that splits at whitespace and marks, on tokenizers": make_unigram_of_words,
+    "unigram, built-in": make_unigram,
+    "unigram that splits at whitespace, built-in": make_unigram_of_words,
+    "unigram that splits at whitespace and marks, built-in": make_unigram_of_words,
 }
-ADDED_TOKENS = {"unigram that splits at whitespace and marks, on tokenizers": [".", "-", "(", ")", '"']}
+ADDED_TOKENS = {"unigram that splits at whitespace and marks, built-in": [".", "-", "(", ")", '"']}
 """Added tokens that split words, as in ALBERT and XLNet."""
 
 

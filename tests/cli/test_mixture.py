@@ -5,8 +5,6 @@ import unicodedata
 
 import pytest
 
-pytest.importorskip("scipy")
-
 import tokjax
 from tests.cli.test_commands import get_output, run, strip_frames
 from tests.cli.test_hints import run_rejected

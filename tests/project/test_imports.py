@@ -59,7 +59,7 @@ def test_extras_in_errors_exist():
     }
     pyproject = Path(__file__).parents[2] / "pyproject.toml"
     extras = tomllib.loads(pyproject.read_text())["project"]["optional-dependencies"]
-    assert {"mixture", "grain"} <= extras_in_errors <= extras.keys()
+    assert {"chat", "grain"} <= extras_in_errors <= extras.keys()
 
 
 def find_namespaces():

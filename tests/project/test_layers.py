@@ -13,7 +13,7 @@ from tests.support.import_layers import (
     read_imports,
 )
 
-EXTRAS = {"jinja2", "scipy"}
+EXTRAS = {"jinja2"}
 
 
 def find_violations(graph):

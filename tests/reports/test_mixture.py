@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-pytest.importorskip("scipy")
-
 import tokjax
 from tests.oracles import mixture as oracle
 from tokjax.reports import estimate_mixture

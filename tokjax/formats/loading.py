@@ -119,10 +119,10 @@ def load_tokenizer(
 
     - `"tokjax"` also accepts `unk_token`.
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
-      fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
-      tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
-      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
-      the file are not applied.
+      fallback, a BPE of words like that of OpenAI's first GPT, a unigram model like T5's, a WordPiece like
+      BERT's and a word-level tokenizer become built-in tokenizers with the same ids. Other definitions run on
+      the `tokenizers` library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and
+      padding defined in the file are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default those that the
       configuration files declare, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
       pattern is GPT-2's.

@@ -41,7 +41,6 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
-from tokjax._util.imports import import_optional
 from tokjax._util.progress import show_progress_bar
 from tokjax.bpe.sequential_merging import merge_by_scanning
 from tokjax.core import protocol
@@ -119,7 +118,7 @@ def estimate_mixture(
 
     The sources are samples of the candidates, such as languages or kinds of text. The estimate is exact if
     they are the training texts, and typically off by 1 to 7 percentage points if they are other texts of the
-    same kinds; `ranges` shows how far to trust it. It requires SciPy, which the extra `mixture` installs.
+    same kinds; `ranges` shows how far to trust it.
 
     Args:
         tokenizer: byte-level BPE tokenizer, trained or loaded.
@@ -138,7 +137,6 @@ def estimate_mixture(
         InvalidArgumentError: there are no sources, a source has no text, was counted with another pattern or
             has pre-tokens that the normalizer changes, or the tokenizer has no merges, or none whose pair
             occurs in a source.
-        MissingExtraError: SciPy is not installed.
 
     >>> from tokjax.trainer import count_pretokens, mix_counts, train_bpe
     >>> sources = {
@@ -151,9 +149,8 @@ def estimate_mixture(
     >>> estimate.shares["de"] > 0.6, estimate.shortfall
     (True, 0.0)
     """
-    purpose = "estimating the mixture of training data"
-    optimize = import_optional("scipy.optimize", extra="mixture", purpose=purpose)
-    sparse = import_optional("scipy.sparse", extra="mixture", purpose=purpose)
+    from scipy import optimize, sparse  # noqa: PLC0415 (slow to import)
+
     maximum = check_int("max_merges", max_merges, minimum=1)
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(

@@ -145,7 +145,7 @@ class LibraryRecord(TokenizerRecord):
         return instance
 
     @cached_property
-    def matched_special(self) -> dict[int, str]:
+    def names_by_special_id(self) -> dict[int, str]:
         """Id to name of the special tokens, except for the unknown token of the model.
 
         Another token than that of the model can have the role in configuration files.
@@ -286,7 +286,7 @@ def _find_special(
     The unknown token of the model and tokens that the template inserts are left out.
     """
     matched: dict[str, int] = {}
-    is_special, names = tokenizer.vocabulary.is_special, tokenizer.matched_special
+    is_special, names = tokenizer.vocabulary.is_special, tokenizer.names_by_special_id
     for row, (encoding, ids) in enumerate(zip(encodings, rows, strict=True)):
         positions = is_special.take(ids).nonzero()[0].tolist()
         inserted = encoding.special_tokens_mask if positions else ()
