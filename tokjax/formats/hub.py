@@ -73,6 +73,7 @@ def fetch_repository(name: RepositoryName) -> Path:
         purpose = f"no file or directory {name.text!r} exists, and {purpose}"
     hub = import_optional("huggingface_hub", extra="hub", purpose=purpose)
     errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
+    import_optional("huggingface_hub.constants", extra="hub", purpose=purpose)  # so that the package has them
     try:
         return _download(hub, errors, name, *_list_files(hub, errors, name))
     except TokjaxError:
