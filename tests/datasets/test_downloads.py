@@ -18,7 +18,7 @@ import tokjax
 from tests.support.counted_files import NBYTES, NUM_SHARDS, PACKED, TEXTS, TOKENIZER, TOKENS, list_downloads
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.loader_cases import are_equal
-from tokjax.datasets import Column, remote as remote_module
+from tokjax.datasets import Column, directories as remote_module
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -130,7 +130,7 @@ class TestLimit:
 
     def test_deleted_copies_are_unmapped(self, url, tmp_path):
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=2 * NBYTES)
-        held = dataset._open(0).data
+        held = dataset._open(0, dataset._data).data
         for shard in range(1, NUM_SHARDS):
             read_shard(dataset, shard)
         assert held.tolist() == make_shard(0)

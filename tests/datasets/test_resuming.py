@@ -15,7 +15,7 @@ from tests.conftest import CORPUS
 from tests.datasets.test_executors import RecordingExecutor
 from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.hypothesis_profiles import get_max_examples
-from tokjax.datasets import shards as shards_module
+from tokjax.datasets import shard_writing as shards_module
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetExistsError,

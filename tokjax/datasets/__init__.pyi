@@ -1,10 +1,12 @@
 from .columns import (
     Column as Column,
-    TokenColumn as TokenColumn,
 )
 from .conversion.convert import (
     convert_dataset as convert_dataset,
     export_dataset as export_dataset,
+)
+from .dataset import (
+    TokenColumn as TokenColumn,
 )
 from .dataset_types import (
     BucketedDataset as BucketedDataset,

@@ -10,7 +10,6 @@ import numpy as np
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_int
 from tokjax.core.ragged import Ragged, make_row_splits
-from tokjax.datasets.columns import ShardSlice
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.fields.text_fields import BucketedTokenField
 from tokjax.encoding.encode import encode_result
@@ -159,13 +158,9 @@ class TokenDataset(Dataset):
                 f"window [{position}, {position + length}) is out of range: the dataset has "
                 f"{self.num_tokens} ids"
             )
-        if not ids.size:
-            return
-        shards = np.searchsorted(self._item_starts, firsts, "right") - 1
-        positions = (firsts - self._item_starts.take(shards)) * self._item_bytes
-        sizes = [length * self._item_bytes] * len(firsts)
-        stored = self._join_windows(shards.tolist(), positions.tolist(), sizes)
-        np.copyto(ids.reshape(-1), np.frombuffer(stored, self.manifest.plan.data_dtype), casting="same_kind")
+        if ids.size:
+            stored = self._gather(firsts, np.full(len(firsts), length))
+            np.copyto(ids.reshape(-1), stored, casting="same_kind")
 
     def gather_ranges(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
         """Returns ranges of the concatenated documents, concatenated.
@@ -177,76 +172,52 @@ class TokenDataset(Dataset):
         Returns:
             Ids, `int32`, shape `(lengths.sum(),)`.
         """
-        shards = np.searchsorted(self._item_starts, starts, "right") - 1
-        positions = (starts - self._item_starts.take(shards)) * self._item_bytes
-        sizes = (lengths * self._item_bytes).tolist()
-        stored = self._join_windows(shards.tolist(), positions.tolist(), sizes)
-        return np.frombuffer(stored, self.manifest.plan.data_dtype).astype(np.int32)
+        return self._gather(starts, lengths).astype(np.int32)
 
-    def _join_windows(self, shards: list[int], positions: list[int], sizes: list[int]) -> bytes:
-        """Returns the given number of bytes from each position, concatenated.
+    def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns the same as `gather_ranges`, in the dtype of the files.
 
-        One join of slices is faster than copying each window. A slice at the end of a shard is too short; it
+        One join of slices is faster than copying each range. A slice at the end of a shard is too short; it
         is replaced and the join repeated.
         """
+        shards = np.searchsorted(self._item_starts, starts, "right") - 1
+        distinct = set(shards.tolist())
         if self._files.reads_ranges:
-            return self._join_ranges(shards, positions, sizes)
-        distinct = set(shards)
-        if len(distinct) > self._max_held_shards:
+            joined = b"".join(
+                each.data for each in self._read_slices(self._data, self._split_ranges(starts, lengths))
+            )
+        elif len(distinct) > self._max_held_shards:
             self._check_download_limit(distinct)
-            return self._copy_windows(shards, positions, sizes)
-        raw = {shard: self._open(shard).raw for shard in distinct}
-        windows: list[bytes | memoryview] = [
-            raw[shard][position : position + nbytes]
-            for shard, position, nbytes in zip(shards, positions, sizes, strict=True)
-        ]
-        joined = b"".join(windows)
-        if len(joined) == sum(sizes):
-            return joined
-        for i, window in enumerate(windows):
-            if len(window) < sizes[i]:
-                windows[i] = self._read_across_shards(shards[i], positions[i], sizes[i])
-        return b"".join(windows)
+            joined = self._join_by_shard(starts, lengths)
+        else:
+            item_bytes = self._data.bits // 8
+            raw = {shard: self._open(shard, self._data).raw for shard in distinct}
+            positions = (starts - self._item_starts.take(shards)) * item_bytes
+            sizes = (lengths * item_bytes).tolist()
+            windows: list[bytes | memoryview] = [
+                raw[shard][position : position + nbytes]
+                for shard, position, nbytes in zip(shards.tolist(), positions.tolist(), sizes, strict=True)
+            ]
+            joined = b"".join(windows)
+            if len(joined) < sum(sizes):
+                for i, window in enumerate(windows):
+                    if len(window) < sizes[i]:
+                        windows[i] = self._join_by_shard(starts[i : i + 1], lengths[i : i + 1])
+                joined = b"".join(windows)
+        return np.frombuffer(joined, self._data.dtype)
 
-    def _copy_windows(self, shards: list[int], positions: list[int], sizes: list[int]) -> bytes:
-        """Returns the same as `_join_windows`, but holds one shard at a time.
-
-        For windows in more shards than may be held.
-        """
-        windows = [b""] * len(shards)
-        for i in sorted(range(len(shards)), key=shards.__getitem__):
-            windows[i] = self._read_across_shards(shards[i], positions[i], sizes[i])
-        return b"".join(windows)
-
-    def _join_ranges(self, shards: list[int], positions: list[int], sizes: list[int]) -> bytes:
-        """Returns the same as `_join_windows`, with ranges of a URL that are requested at the same time."""
-        slices = []
-        for shard, position, nbytes in zip(shards, positions, sizes, strict=True):
-            start, count = position // self._item_bytes, nbytes // self._item_bytes
-            while count:
-                size = int(self._item_starts[shard + 1] - self._item_starts[shard])
-                stop = min(start + count, size)
-                slices.append(ShardSlice(shard, start, stop))
-                shard, start, count = shard + 1, 0, count - (stop - start)  # noqa: PLW2901
-        return b"".join(items.data for items in self._read_slices(None, slices))
-
-    @cached_property
-    def _item_bytes(self) -> int:
-        return np.dtype(self.manifest.plan.data_dtype).itemsize
+    def _join_by_shard(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> bytes:
+        """Returns the bytes of ranges, but holds one shard at a time, since there are too many of them."""
+        slices = self._split_ranges(starts, lengths)
+        parts = [b""] * len(slices)
+        for i in sorted(range(len(slices)), key=slices.__getitem__):
+            [items] = self._read_slices(self._data, [slices[i]])
+            parts[i] = items.tobytes()
+        return b"".join(parts)
 
     def chunks(self, chunk_tokens: int, *, extra_token: bool = False) -> ChunkSource:
         """Returns the concatenated ids as chunks of equal length, with random access by index."""
         return ChunkSource(self, chunk_tokens, extra_token=extra_token)
-
-    def _read_across_shards(self, shard: int, position: int, nbytes: int) -> bytes:
-        """Returns `nbytes` bytes from a position in a shard, continuing in the next shards if needed."""
-        if self._files.reads_ranges:
-            return self._join_ranges([shard], [position], [nbytes])
-        data = bytes(self._open(shard).raw[position : position + nbytes])
-        while len(data) < nbytes:
-            shard += 1
-            data += self._open(shard).raw[: nbytes - len(data)]
-        return data
 
 
 class ChunkSource:

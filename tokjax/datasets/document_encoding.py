@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -115,26 +114,27 @@ class Documents(NamedTuple):
 
 
 class EncodedDocuments(NamedTuple):
-    """Stored form of a batch of documents.
+    """Stored form of a batch of documents: columns by the names of their files.
 
     Attributes:
-        data: ids, or bytes of text, of all documents, concatenated, in the dtype of the file, shape
-            `(items,)`.
-        splits: start offset of each document in `data`, and its end, `int64`, shape `(documents + 1,)`.
-        columns: additional numbers per document, by column name, `int64`, shape `(documents,)`.
+        items: ids, or bytes of text, of all documents, concatenated, and side columns per token, in their
+            dtypes, shape `(items,)`.
+        documents: number of items, and other columns per document, shape `(documents,)`.
         num_dropped: number of ids, or bytes of text, that were truncated from each document because it was
             too long, `int64`, shape `(documents,)`.
-        side_columns: values of each side column, in its dtype, shape `(items,)` or `(documents,)`.
         is_kept: whether each document is stored, `bool`, shape `(documents,)`; `None` if all are. The others
             have no items.
     """
 
-    data: NDArray[Any]
-    splits: NDArray[np.int64]
-    columns: dict[str, NDArray[np.int64]]
+    items: dict[str, NDArray[Any]]
+    documents: dict[str, NDArray[Any]]
     num_dropped: NDArray[np.int64]
-    side_columns: dict[str, NDArray[Any]]
     is_kept: NDArray[np.bool_] | None = None
+
+    @property
+    def splits(self) -> NDArray[np.int64]:
+        """Start offset of each document in the items, and its end, `int64`, shape `(documents + 1,)`."""
+        return make_row_splits(self.documents["byte_length" if "text" in self.items else "num_tokens"])
 
 
 class _Rows(NamedTuple):
@@ -180,13 +180,15 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
         rows, num_dropped = apply_tokenizer_template(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
-    data = np.asarray(rows.ids).astype(field.data_dtype, copy=False)
-    side_columns: dict[str, NDArray[Any]] = {}
+    items = {field.DATA: np.asarray(rows.ids).astype(field.data_dtype, copy=False)}
+    encoded = EncodedDocuments(items, {"num_tokens": np.asarray(rows.lengths)}, num_dropped + left_out)
     if field.columns:
         around = tuple(map(len, get_surrounding_ids(field)))
         layout = _Layout(np.asarray(plain.lengths, np.int64), num_dropped, *around)
         side_columns = _build_side_columns(field.columns, documents, layout, computed)
-    encoded = EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped + left_out, side_columns)
+        for column in field.columns:
+            per = encoded.items if column.per == "token" else encoded.documents
+            per[column.name] = side_columns[column.name]
     if isinstance(field, ConversationField) and field.without_targets != "keep":
         return _drop_without_targets(field, documents, encoded)
     return encoded
@@ -206,16 +208,11 @@ def _drop_without_targets(
             f"{documents.get_name(i)} has no token to train on: there is no answer of the assistant{limit}; "
             "pass without_targets='drop' to leave such documents out, or 'keep' to store them"
         )
-    lengths = np.diff(encoded.splits)
+    lengths = encoded.documents["num_tokens"]
     is_kept_token = np.repeat(is_kept, lengths)
-    side_columns = {
-        column.name: encoded.side_columns[column.name][is_kept_token if column.per == "token" else ...]
-        for column in field.columns
-    }
     return encoded._replace(
-        data=encoded.data[is_kept_token],
-        splits=make_row_splits(lengths * is_kept),
-        side_columns=side_columns,
+        items={name: values[is_kept_token] for name, values in encoded.items.items()},
+        documents=encoded.documents | {"num_tokens": lengths * is_kept},
         is_kept=is_kept,
     )
 
@@ -225,13 +222,14 @@ def _find_trainable(field: ConversationField, encoded: EncodedDocuments) -> NDAr
 
     The first token of a side is predicted from nothing, so it is never a target.
     """
-    num_documents, num_sides = len(encoded.splits) - 1, 1
-    sides = np.repeat(np.arange(num_documents), np.diff(encoded.splits))
+    lengths = encoded.documents["num_tokens"]
+    num_documents, num_sides = len(lengths), 1
+    sides = np.repeat(np.arange(num_documents), lengths)
     if isinstance(field, PreferenceField):
         num_sides = 2
-        sides = 2 * sides + encoded.side_columns["rejected"]
+        sides = 2 * sides + encoded.items["rejected"]
     is_first = np.diff(sides, prepend=-1) != 0
-    is_target = encoded.side_columns[LOSS_MASK] & ~is_first
+    is_target = encoded.items[LOSS_MASK] & ~is_first
     counts = np.bincount(sides[is_target], minlength=num_documents * num_sides)
     has_targets: NDArray[np.bool_] = counts.reshape(num_documents, num_sides).min(axis=1) > 0
     return has_targets
@@ -396,19 +394,17 @@ def _encode_text(field: RawTextField, documents: Documents) -> EncodedDocuments:
     characters = [to_characters(text) for text in contents]
     truncated = [text[: field.max_chars] for text in characters]
     data = [from_characters(text) for text in truncated]
-    splits = np.fromiter(accumulate(map(len, data), initial=0), np.int64, len(data) + 1)
-    lengths = np.fromiter(map(len, truncated), np.int64, len(truncated))
+    columns = {
+        "byte_length": np.fromiter(map(len, data), np.int64, len(data)),
+        "char_length": np.fromiter(map(len, truncated), np.int64, len(data)),
+    }
     dropped_lengths = (
         len(from_characters(text[len(part) :])) for text, part in zip(characters, truncated, strict=True)
     )
-    num_dropped = np.fromiter(dropped_lengths, np.int64, len(truncated))
-    side_columns = {
-        column.name: np.array(documents.get_values(index), column.dtype).reshape(-1)
-        for index, column in enumerate(field.columns)
-    }
-    return EncodedDocuments(
-        np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped, side_columns
-    )
+    for index, column in enumerate(field.columns):
+        columns[column.name] = np.array(documents.get_values(index), column.dtype).reshape(-1)
+    num_dropped = np.fromiter(dropped_lengths, np.int64, len(data))
+    return EncodedDocuments({field.DATA: np.frombuffer(b"".join(data), np.uint8)}, columns, num_dropped)
 
 
 def _reject_ids(contents: list[Any], reason: str) -> None:

@@ -41,9 +41,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_identity, open_regular
 from tokjax._util.locks import ThreadLock, keep_locked
 from tokjax._util.urls import make_temporary_directory
+from tokjax.datasets.directories import FileRange, RemoteDirectory
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.open_shards import LocalCopy, close_deleted_shards
-from tokjax.datasets.remote import FileRange, RemoteDirectory
 from tokjax.errors import DatasetCorruptError, InvalidArgumentError
 
 if TYPE_CHECKING:

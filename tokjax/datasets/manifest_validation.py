@@ -12,8 +12,9 @@ allocated or file opened. The errors name the value, for instance
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax.corpus.files import FileFormat
@@ -30,11 +31,12 @@ from tokjax.datasets.manifest import (
     Manifest,
     Plan,
     Shard,
+    ShardTable,
+    pack_shard,
     parse_file_records,
     parse_shard,
     unseal_contents,
 )
-from tokjax.datasets.shard_table import ShardTable, parse_with_shards
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, Hint
 
 if TYPE_CHECKING:
@@ -89,15 +91,15 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
         DatasetMismatchError: the format or the version is a different one.
         DatasetCorruptError: the manifest is damaged or was altered.
     """
-    contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN, parse_with_shards)
+    contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN, _parse_json)
     try:
         totals = {name: contents.pop(name) for name in TOTALS if name in contents or name != DROPPED}
         plan = Plan(**contents.pop("plan"))
-        shards = contents.pop("shards")
-        if not isinstance(shards, ShardTable):
-            shards = tuple(shard if isinstance(shard, Shard) else parse_shard(shard) for shard in shards)
+        rows = [
+            row if isinstance(row, bytes) else pack_shard(parse_shard(row)) for row in contents.pop("shards")
+        ]
         files = parse_file_records(contents.pop("files"))
-        manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
+        manifest = Manifest(plan=plan, shards=ShardTable(rows), files=files, **contents)
         _check_types(manifest)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} has a missing or invalid field: {error}") from error
@@ -107,6 +109,21 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
                 f"{path}: the total {name} is {total}, but its shards add up to {getattr(manifest, name)}"
             )
     return manifest
+
+
+def _parse_json(data: bytes) -> Any:
+    """Parses the JSON of a manifest. Each shard becomes a row of a `ShardTable` as soon as it is parsed."""
+    return json.loads(data, object_pairs_hook=_pack_if_shard)
+
+
+def _pack_if_shard(pairs: list[tuple[str, Any]]) -> dict[str, Any] | bytes:
+    described = dict(pairs)
+    if described.keys() | {DROPPED} != {*Shard.__slots__}:
+        return described
+    try:
+        return pack_shard(parse_shard(described))
+    except (TypeError, ValueError, AttributeError):  # (rejected when the shards are parsed)
+        return described
 
 
 def _check_types(manifest: Manifest) -> None:

@@ -19,7 +19,7 @@ from tokjax.datasets.fields.registry import make_field
 from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.opening import open_dataset
-from tokjax.datasets.shards import write_array
+from tokjax.datasets.shard_writing import write_array
 from tokjax.datasets.writer import WrittenDataset, write_dataset, write_once
 from tokjax.errors import (
     DatasetIncompleteError,

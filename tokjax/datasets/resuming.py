@@ -43,7 +43,6 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.progress import show_progress_bar
-from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.document_sources import SourceHash
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
@@ -71,8 +70,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from tokjax.corpus.sources import ReadingReport
+    from tokjax.datasets.directories import Directory
     from tokjax.datasets.document_sources import Batch, DocumentDigests
-    from tokjax.datasets.remote import Directory
     from tokjax.datasets.shard_writing import WriteJob
 
 
@@ -282,10 +282,10 @@ def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | No
     Returns:
         A description of the first difference, or `None`, and the job with the documents that remain.
     """
-    total = sum(shard.num_bytes for shard in shards)
     if not shards:
         return None, job
-    unread, to_read = itertools.tee(_RepeatedError(job.batches))
+    total = sum(shard.num_bytes for shard in shards)
+    to_read, unread = (map(_raise_error, batches) for batches in itertools.tee(_catch_error(job.batches)))
     with (
         closing(map_batches(job._replace(batches=to_read), "digest")) as results,
         show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance,
@@ -298,39 +298,29 @@ def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | No
             if digest != shard.source_sha256:
                 return f"documents {first} to {documents.position - 1} differ", job
             advance(shard.num_bytes, f"{documents.position:,} documents")
-    return None, job._replace(
-        batches=documents.iter_unread(), read_nbytes=documents.read_nbytes, report=documents.report
-    )
+    return None, documents.remove_read(job)
 
 
-class _RepeatedError:
-    """Iterator that raises an error of its source again when it is advanced again.
+def _catch_error(source: Iterator[Batch]) -> Iterator[Batch | Exception]:
+    """Yields the items of a source, and its error.
 
     Workers are some batches ahead. If the source fails there, the documents that are compared are complete,
-    but those that remain are not.
+    but those that remain are not. So both iterations must raise the error.
     """
+    try:
+        yield from source
+    except Exception as error:
+        yield error
 
-    def __init__(self, source: Iterator[Batch]) -> None:
-        self._source = source
-        self._error: Exception | None = None
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        if self._error is not None:
-            raise self._error
-        try:
-            return next(self._source)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self._error = error
-            raise
+def _raise_error(item: Batch | Exception) -> Batch:
+    if isinstance(item, Exception):
+        raise item
+    return item
 
 
 class _DigestedDocuments:
-    """Documents of a source with their digests, read shard by shard.
+    """Digests of the documents of a source, read shard by shard.
 
     Args:
         results: batches, their digests and reports. Workers are some batches ahead.
@@ -343,29 +333,21 @@ class _DigestedDocuments:
     def __init__(
         self, results: Iterator[tuple[Batch, tuple[DocumentDigests, ReadingReport]]], unread: Iterator[Batch]
     ) -> None:
-        self.position = self._read_nbytes = 0
+        self.position = self._num_left = 0
         self._results = results
         self._unread = unread
-        self._batch: Batch | None = None
-        self._digests: DocumentDigests | None = None
-        self._start = 0
-        self._report = self._finished_report = ReadingReport()
+        self._reports: list[tuple[int, ReadingReport]] = []
 
     def read(self, count: int) -> str:
         """Reads documents, fewer if the source ends. Returns their digest as in `Shard.source_sha256`."""
         digest, stop = SourceHash(), self.position + count
         while self.position < stop and (self._num_left or self._read_batch()):
-            assert self._digests is not None
+            start = len(self._digests.sha256) - self._num_left
             taken = min(self._num_left, stop - self.position)
-            digest.add(self._digests.take(self._start, self._start + taken))
-            self._start += taken
+            digest.add(self._digests.take(start, start + taken))
+            self._num_left -= taken
             self.position += taken
         return digest.pop()
-
-    @property
-    def _num_left(self) -> int:
-        """Number of documents of the current batch that were not read."""
-        return 0 if self._digests is None else len(self._digests.sha256) - self._start
 
     def _read_batch(self) -> bool:
         """Reads the next batch. Returns whether there was one."""
@@ -373,27 +355,23 @@ class _DigestedDocuments:
         if result is None:
             return False
         self._batch, (digests, report) = result
-        self._finished_report, self._report = self._report, self._report.add(report)
-        self._digests, self._start = digests.number(self.position), 0
-        self._read_nbytes += self._batch.read_nbytes
+        self._digests = digests.number(self.position)
+        self._num_left = len(digests.sha256)
+        self._reports.append((self._batch.read_nbytes, report))
         next(self._unread)
         return True
 
-    @property
-    def read_nbytes(self) -> int:
-        """Number of bytes of files in the batches that were read completely."""
-        return self._read_nbytes - (self._batch.read_nbytes if self._batch and self._num_left else 0)
-
-    @property
-    def report(self) -> ReadingReport:
-        """Report on the batches that were read completely."""
-        return self._finished_report if self._num_left else self._report
-
-    def iter_unread(self) -> Iterator[Batch]:
-        """Iterates over the documents that were not read, in batches."""
-        if self._num_left and self._batch is not None:
-            yield self._batch.skip(self._start)
-        yield from self._unread
+    def remove_read(self, job: WriteJob) -> WriteJob:
+        """Returns a job with the documents that were not read."""
+        remaining, complete = self._unread, self._reports
+        if self._num_left:
+            skipped = len(self._digests.sha256) - self._num_left
+            remaining, complete = itertools.chain([self._batch.skip(skipped)], remaining), complete[:-1]
+        report = job.report
+        for _, each in complete:
+            report = report.add(each)
+        read_nbytes = sum(nbytes for nbytes, _ in complete)
+        return job._replace(batches=remaining, read_nbytes=read_nbytes, report=report)
 
 
 def _compare(

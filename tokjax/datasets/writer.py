@@ -25,7 +25,7 @@ from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files
 from tokjax.datasets.columns import describe_columns
 from tokjax.datasets.dataset_files import DatasetFiles
-from tokjax.datasets.directories import DATASET, LocalDirectory
+from tokjax.datasets.directories import DATASET, LocalDirectory, RemoteDirectory
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
     DocumentSource,
@@ -46,7 +46,6 @@ from tokjax.datasets.manifest import (
     write_manifest,
 )
 from tokjax.datasets.manifest_validation import read_manifest
-from tokjax.datasets.remote import RemoteDirectory
 from tokjax.datasets.resuming import (
     Progress,
     add_progress,
@@ -78,7 +77,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from tokjax.datasets.remote import Directory
+    from tokjax.datasets.directories import Directory
 
 DEFAULT_SHARD_SIZE = 30_000_000
 """Number of ids per shard. Not larger, because nothing is encoded while the last shard is written."""

@@ -23,7 +23,7 @@ from tokjax.datasets.conversion.token_streams import (
 from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.datasets.document_sources import SourceHash, compute_digests
 from tokjax.datasets.fields.text_fields import PackedTokenField
-from tokjax.datasets.shards import ShardWriter
+from tokjax.datasets.shard_writing import ShardWriter
 from tokjax.datasets.writer import (
     DEFAULT_SHARD_SIZE,
     WrittenDataset,

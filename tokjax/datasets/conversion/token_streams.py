@@ -149,8 +149,9 @@ def iter_documents(
         data = np.array(stream.read(int(splits[first]), int(splits[last])), dtype)
         local = splits[first : last + 1] - splits[first]
         texts: list[Any] = [data[a:b].tobytes() for a, b in zip(local, local[1:], strict=False)]
-        num_dropped = np.zeros(last - first, np.int64)
-        yield Documents(list(range(first, last)), texts), EncodedDocuments(data, local, {}, num_dropped, {})
+        columns, num_dropped = {"num_tokens": np.diff(local)}, np.zeros(last - first, np.int64)
+        encoded = EncodedDocuments({"tokens": data}, columns, num_dropped)
+        yield Documents(list(range(first, last)), texts), encoded
         first = last
 
 
