@@ -30,7 +30,7 @@ def make_npy(header):
 @pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
 @pytest.mark.parametrize("batch_tokens", [1, 50, 1 << 22])
 def test_round_trip(dataset, tmp_path, name, batch_tokens, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.conversion.token_streams.BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr("tokjax.datasets.conversion._BATCH_TOKENS", batch_tokens)
     paths = tokjax.datasets.export_dataset(dataset, tmp_path / name)
     assert [path.name for path in paths] == (["x.bin", "x.idx"] if name == "x.idx" else [name])
     tokjax.datasets.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "back", shard_size=60)

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import tokjax
-from tokjax.datasets import dataset_files, opening
+from tokjax.datasets import dataset_files, dataset_types as opening
 
 FIELD = tokjax.PackedTokenField(tokjax.byte_level(["</s>"], eos_token="</s>"), chunk_tokens=4)
 SHARD = "shard-00001.tokens.npy"

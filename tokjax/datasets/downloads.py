@@ -39,7 +39,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_identity, open_regular
-from tokjax._util.locks import ThreadLock, keep_locked
+from tokjax._util.locks import keep_locked
 from tokjax._util.urls import make_temporary_directory
 from tokjax.datasets.directories import FileRange, RemoteDirectory
 from tokjax.datasets.manifest import MANIFEST_FILE
@@ -96,7 +96,6 @@ class Downloads(RemoteDirectory):
     def __init__(self, url: str, options: DownloadOptions) -> None:
         super().__init__(url)
         self.options = options
-        self._locks: dict[str, ThreadLock] = {}
         self._checked_sizes: set[str] = set()
         self._range_bytes: Counter[str] = Counter()
         self._is_warned = False
@@ -151,10 +150,9 @@ class Downloads(RemoteDirectory):
             DatasetCorruptError: the remote file is missing.
         """
         target = self.local / name
-        with self._locks.setdefault(name, ThreadLock()).current:
-            file = self._open_identical(target, record, verified)
-            if file is None:
-                file = self._download_and_open(target, record, verified)
+        file = self._open_identical(target, record, verified)
+        if file is None:
+            file = self._download_and_open(target, record, verified)
         record_use(target)
         _save_uses()
         return file
@@ -216,7 +214,7 @@ class Downloads(RemoteDirectory):
     def _download_and_open(
         self, target: Path, record: FileRecord, verified: dict[str, FileIdentity]
     ) -> BinaryIO:
-        """Downloads a file and opens it. Of several processes, one downloads it, and the others wait."""
+        """Downloads a file and opens it. Of several threads and processes, one does, and the others wait."""
         _mark(target.parent)
         lock = target.with_name(f".{target.name}.lock")
         with keep_locked(lock):

@@ -12,20 +12,26 @@ allocated or file opened. The errors name the value, for instance
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.columns import parse_columns
-from tokjax.datasets.fields.conversation import TrainOn, WithoutTargets
-from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
-from tokjax.datasets.fields.text_fields import BucketedTokenField, RawTextField
+from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID, make_field
+from tokjax.datasets.fields.text_fields import (
+    BucketedTokenField,
+    RawTextField,
+    SentencePieceTextField,
+    TokenizedTextField,
+)
 from tokjax.datasets.manifest import (
     DROPPED,
     FORMAT,
     MANIFEST_FILE,
+    SKIPPED,
     TOTALS,
     WRITE_AGAIN,
     Manifest,
@@ -38,12 +44,13 @@ from tokjax.datasets.manifest import (
     unseal_contents,
 )
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, Hint
+from tokjax.models.byte_level import byte_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tokjax._util.atomic_files import FileIdentity
+    from tokjax.datasets.columns import Column
     from tokjax.datasets.manifest import FileRecord
 
 
@@ -126,18 +133,69 @@ def _pack_if_shard(pairs: list[tuple[str, Any]]) -> dict[str, Any] | bytes:
         return described
 
 
+_SIZES = [[str, int]]
+_FORMS: dict[str, Any] = {
+    "field": str,
+    "type_id": int,
+    "options": dict,
+    "data_dtype": ("uint8", "uint16", "uint32"),
+    "shard_size": int,
+    "name": str,
+    **dict.fromkeys((*TOTALS, SKIPPED, "nbytes"), int),
+    "is_numbered": bool,
+    "bucket_documents": (None, [int]),
+    "source_sha256": str,
+    "sha256": str,
+    "source": (
+        None,
+        {"converted": str, "num_bytes": int},
+        {"files": _SIZES, "format": get_args(FileFormat), "field": str, "separator": (str, None)},
+    ),
+}
+"""Forms of the values of records, by name; see `_has_form`."""
+
+
+def _has_form(value: Any, form: Any) -> bool:
+    """Returns whether a JSON value has a form.
+
+    A form is a type (integers are counts), a value, a tuple of possible forms, a list with the form of any
+    number of items or with those of two, or a dict with a form per key.
+    """
+    if isinstance(form, tuple):
+        return any(_has_form(value, each) for each in form)
+    if isinstance(form, list):
+        forms = form * len(value) if isinstance(value, Sequence) and len(form) == 1 else form
+        is_list = isinstance(value, (list, tuple)) and len(value) == len(forms)
+        return is_list and all(map(_has_form, value, forms))
+    if isinstance(form, dict):
+        is_alike = isinstance(value, dict) and value.keys() == form.keys()
+        return is_alike and all(_has_form(value[key], each) for key, each in form.items())
+    if form is int:
+        return type(value) is int and 0 <= value < 1 << 62
+    return type(value) is form if isinstance(form, type) else value == form
+
+
+def _check_forms(record: Any, label: str) -> None:
+    """Raises `ValueError` for a value of a record that has another form than writers give it.
+
+    Args:
+        record: record with attributes that `_FORMS` describes.
+        label: label of an attribute in errors, with its name as `{}`.
+    """
+    for name in getattr(record, "__slots__", ()) or record._fields:
+        if name in _FORMS:
+            _check(label.format(name), getattr(record, name), _has_form(getattr(record, name), _FORMS[name]))
+
+
 def _check_types(manifest: Manifest) -> None:
     """Raises `ValueError` for a value that no writer produces."""
+    _check_forms(manifest, "{}")
     _check_plan(manifest.plan)
     _check("tokenizer_file", manifest.tokenizer_file, manifest.tokenizer_file in (None, *manifest.files))
-    _check("source", manifest.source, _is_source(manifest.source))
-    _check("num_skipped", manifest.num_skipped, _is_count(manifest.num_skipped))
     _check_files(manifest.files)
     names = set()
     for shard in manifest.shards:  # (one pass: a `ShardTable` builds each object on access)
         _check_shard(shard, manifest.plan)
-        _check_name(shard.name)
-        _check_files(shard.files)
         names.add(shard.name)
     if len(names) != len(manifest.shards):
         _check("shards", [shard.name for shard in manifest.shards], is_valid=False)
@@ -146,8 +204,7 @@ def _check_types(manifest: Manifest) -> None:
 def _check_files(files: Mapping[str, FileRecord]) -> None:
     for name, record in files.items():
         _check_name(name)
-        _check(f"the size of {name}", record.nbytes, _is_count(record.nbytes))
-        _check(f"the SHA-256 of {name}", record.sha256, isinstance(record.sha256, str))
+        _check_forms(record, f"the {{}} of {name}")
 
 
 def _check_name(name: str) -> None:
@@ -157,142 +214,59 @@ def _check_name(name: str) -> None:
 
 def _check_plan(plan: Plan) -> None:
     is_text = plan.type_id == RawTextField.TYPE_ID
-    _check("plan.field", plan.field, isinstance(plan.field, str))
-    _check("plan.type_id", plan.type_id, _is_count(plan.type_id))
-    _check("plan.options", plan.options, isinstance(plan.options, dict))
-    _check("plan.data_dtype", plan.data_dtype, plan.data_dtype in ("uint8", "uint16", "uint32"))
-    _check("plan.shard_size", plan.shard_size, _is_count(plan.shard_size))
+    _check_forms(plan, "plan.{}")
     columns = parse_columns(plan.columns)
-    _check("plan.columns", plan.columns, not is_text or all(column.per == "document" for column in columns))
     if plan.type_id not in FIELDS and plan.type_id < FIRST_CUSTOM_TYPE_ID:
         return
-    _check("plan.vocab_size", plan.vocab_size, is_text or _is_count(plan.vocab_size))
+    _check("plan.vocab_size", plan.vocab_size, is_text or _has_form(plan.vocab_size, int))
     fingerprint = plan.tokenizer_fingerprint
     _check("plan.tokenizer_fingerprint", fingerprint, isinstance(fingerprint, type(None) if is_text else str))
     if plan.type_id < FIRST_CUSTOM_TYPE_ID:  # (a custom field checks its own options)
-        _check_options(plan)
+        _check_options(plan, columns)
 
 
-def _check_options(plan: Plan) -> None:
-    expected = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer", "columns"}
-    for name in sorted((expected ^ plan.options.keys()) - (expected & _LATER_OPTIONS)):
+def _check_options(plan: Plan, columns: tuple[Column, ...]) -> None:
+    """Raises `ValueError` for options of which a field can't be made, or that this field would not record."""
+    kind = FIELDS[plan.type_id]
+    expected = {field.name for field in dataclasses.fields(kind)} - {"tokenizer", "columns"}
+    for name in sorted(expected ^ plan.options.keys()):
         raise ValueError(f"plan.options {'lacks' if name in expected else 'has an unknown'} {name!r}")
-    for name, value in plan.options.items():
-        _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
-    if plan.type_id == BucketedTokenField.TYPE_ID:
-        boundaries, maximum = plan.options["bucket_boundaries"], plan.options["max_tokens"]
-        is_valid = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [maximum]
-        _check("plan.options['bucket_boundaries']", boundaries, is_valid)
+    if kind is SentencePieceTextField:
+        kind = TokenizedTextField  # which has the same options, and takes any tokenizer
+    try:
+        field = make_field(kind.TYPE_ID, plan.options, _make_tokenizer(), columns)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"plan.options: {error}") from error
+    for name, value in field.options.items():
+        given = plan.options[name]
+        _check(f"plan.options[{name!r}]", given, json.dumps(given) == json.dumps(value))
+
+
+@functools.cache
+def _make_tokenizer() -> Any:
+    """Returns a tokenizer for fields of which only the options are needed."""
+    return byte_level(["</s>"], eos_token="</s>")
 
 
 def _check_shard(shard: Shard, plan: Plan) -> None:
     _check("a shard's name", shard.name, isinstance(shard.name, str))
-    for name in TOTALS:
-        _check(f"{shard.name}'s {name}", getattr(shard, name), _is_count(getattr(shard, name)))
-    _check(f"{shard.name}'s source_sha256", shard.source_sha256, isinstance(shard.source_sha256, str))
-    _check(f"{shard.name}'s is_numbered", shard.is_numbered, isinstance(shard.is_numbered, bool))
+    _check_name(shard.name)
+    _check_forms(shard, f"{shard.name}'s {{}}")
+    _check_files(shard.files)
     buckets = shard.bucket_documents
     is_valid = buckets is None
     if plan.type_id == BucketedTokenField.TYPE_ID:
         count = len(plan.options["bucket_boundaries"])
-        is_valid = buckets is not None and len(buckets) == count and all(map(_is_count, buckets))
-        is_valid = is_valid and sum(buckets or ()) == shard.num_documents
+        is_valid = buckets is not None and len(buckets) == count and sum(buckets) == shard.num_documents
     _check(f"{shard.name}'s bucket_documents", buckets, is_valid)
-    bits = {f".{column['name']}.npy": (column["per"], column["bits"]) for column in plan.columns}
+    bits = {f"{shard.name}.{column['name']}.npy": (column["per"], column["bits"]) for column in plan.columns}
     for name, record in shard.files.items():
-        if name.startswith(shard.name):
-            _check_capacity(name, record.nbytes, shard, bits)
-
-
-def _check_capacity(name: str, nbytes: int, shard: Shard, columns: Mapping[str, tuple[str, int]]) -> None:
-    """Raises `ValueError` if a file is too small for the counts of its shard, before arrays are allocated.
-
-    Args:
-        name: name of the file.
-        nbytes: size of the file.
-        shard: description of the shard.
-        columns: `per` and `bits` of each side column, by the suffix of its files.
-    """
-    per, bits = columns.get(name.removeprefix(shard.name), ("document", 8))
-    is_data = name.endswith((".tokens.npy", ".text.npy")) or per == "token"
-    count_name = "num_items" if is_data else "num_documents"
-    count = getattr(shard, count_name)
-    if _is_count(nbytes) and 8 * nbytes < bits * count:
-        raise ValueError(f"{shard.name}'s {count_name} is {count}, and {name} has {nbytes} bytes")
-
-
-def _is_source(source: object) -> bool:
-    if source is None:
-        return True
-    if not isinstance(source, Mapping):
-        return False
-    if source.keys() == {"converted", "num_bytes"}:
-        return isinstance(source["converted"], str) and _is_count(source["num_bytes"])
-    return (
-        source.keys() == {"files", "format", "field", "separator"}
-        and isinstance(source["files"], list)
-        and all(map(_is_source_file, source["files"]))
-        and source["format"] in get_args(FileFormat)
-        and isinstance(source["field"], str)
-        and isinstance(source["separator"], str | None)
-    )
-
-
-def _is_source_file(file: object) -> bool:
-    return isinstance(file, list) and len(file) == 2 and isinstance(file[0], str) and _is_count(file[1])
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
-
-
-def _is_size(value: object) -> bool:
-    return _is_count(value) and value != 0
-
-
-def _is_limit(value: object) -> bool:
-    return value is None or _is_size(value)
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_special(value: object) -> bool:
-    return isinstance(value, str) or _are_names(value)
-
-
-def _are_boundaries(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_size, value))
-
-
-def _is_text_or_none(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-_IS_OPTION: Mapping[str, Callable[[object], bool]] = {
-    "template": _is_text_or_none,
-    "variables": lambda value: isinstance(value, dict),
-    "variable_keys": _are_names,
-    "date": _is_text_or_none,
-    "train_on": lambda value: value in get_args(TrainOn),
-    "without_targets": lambda value: value in get_args(WithoutTargets),
-    "max_chars": _is_limit,
-    "max_tokens": _is_limit,
-    "chunk_tokens": _is_size,
-    "bucket_boundaries": _are_boundaries,
-    "add_special_tokens": _is_bool,
-    "trust_answers": _is_bool,
-    "add_eos_between_docs": _is_bool,
-    "allowed_special": _is_special,
-    "disallowed_special": _is_special,
-}
-_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on", "without_targets", "trust_answers"}
-"""Options that datasets of earlier versions do not have."""
+        per, size = bits.get(name, ("document", 8))
+        is_per_item = name.endswith((".tokens.npy", ".text.npy")) or per == "token"
+        count_name = "num_items" if is_per_item else "num_documents"
+        count = getattr(shard, count_name)
+        if 8 * record.nbytes < size * count:  # (before arrays are allocated)
+            raise ValueError(f"{shard.name}'s {count_name} is {count}, and {name} has {record.nbytes} bytes")
 
 
 def _check(name: str, value: object, is_valid: bool) -> None:

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.datasets.dataset_types import RawTextDataset
+from tokjax.datasets.dataset_types import RawTextDataset, open_dataset
 from tokjax.datasets.document_encoding import Documents, encode_documents
 from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.writer import write_dataset
 from tokjax.errors import DisallowedSpecialTokenError
 from tokjax.testing.tokenizers import HARD_TEXTS

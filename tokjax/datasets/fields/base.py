@@ -199,9 +199,14 @@ def set_columns(field: Any, *, per_token: bool = True) -> None:
 
 
 def set_special(field: Any) -> None:
-    """Sorts the names of special tokens, so that fields with the same meaning are equal."""
+    """Checks and sorts the names of special tokens, so that fields with the same meaning are equal."""
     for option in ("allowed_special", "disallowed_special"):
-        object.__setattr__(field, option, sort_special_names(getattr(field, option)))
+        names = getattr(field, option)
+        if not all(isinstance(name, str) for name in names):
+            raise InvalidArgumentError(
+                f"{option} must be names of special tokens or 'all', not {names!r:.80}"
+            )
+        object.__setattr__(field, option, sort_special_names(names))
 
 
 def sort_special_names(names: Special) -> str | tuple[str, ...]:
