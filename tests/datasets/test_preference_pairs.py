@@ -301,7 +301,7 @@ def test_invalid_records_are_rejected(tmp_path, template, record, message):
             lambda: PreferenceField(TEXTS, columns=[Column("weights", "float32")]),
             "column 'weights' has a value per token, and the sides of a preference pair are encoded",
         ),
-        (lambda: PreferenceField(TEXTS, columns=[Column("rejected", "int8")]), "column 'rejected' has"),
+        (lambda: PreferenceField(TEXTS, columns=[Column("rejected", "int8")]), "duplicate column 'rejected'"),
     ],
 )
 def test_invalid_options_are_rejected(make, message):

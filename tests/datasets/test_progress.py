@@ -24,7 +24,7 @@ def bars(monkeypatch):
             recorded_bars.append((description, total, unit, reported))
         yield lambda amount, note="": reported.append((amount, note))
 
-    for module in ("shard_writing", "resuming"):
+    for module in ("shard_writing", "writer"):
         monkeypatch.setattr(f"tokjax.datasets.{module}.show_progress_bar", record_bar)
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", NUM_BYTES // 4)
     return recorded_bars

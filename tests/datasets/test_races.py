@@ -123,7 +123,7 @@ def test_deletion_while_the_dataset_is_opened(old, monkeypatch):
 def test_replaced_shard_is_verified_again(old, monkeypatch):
     dataset = tokjax.open_dataset(old)
     assert read_text(dataset, 1) == "bbbb"
-    monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.open_shards.OpenShards())
+    monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.downloads.OpenShards())
     shard, contents = old / SHARD, (old / SHARD).read_bytes()
     status = shard.stat()
     altered = contents.replace(contents[-4:], b"abcd")

@@ -25,9 +25,8 @@ from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.columns import StoredColumn, cast_values, check_cast, parse_columns
 from tokjax.datasets.directories import FileRange
-from tokjax.datasets.downloads import record_use
+from tokjax.datasets.downloads import OpenShard, OpenShards, get_max_held_shards, record_use
 from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.open_shards import OpenShard, OpenShards, get_max_held_shards
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,

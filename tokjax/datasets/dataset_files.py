@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.atomic_files import FileIdentity
+    from tokjax.datasets.downloads import LocalCopy
     from tokjax.datasets.manifest import FileRecord, Manifest
-    from tokjax.datasets.open_shards import LocalCopy
 
 _WRITE_AGAIN = "write the dataset again"
 

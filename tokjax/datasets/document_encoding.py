@@ -137,21 +137,6 @@ class EncodedDocuments(NamedTuple):
         return make_row_splits(self.documents["byte_length" if "text" in self.items else "num_tokens"])
 
 
-class _Rows(NamedTuple):
-    """Rows of ids, with values of side columns that were computed with them.
-
-    Attributes:
-        ragged: rows of ids.
-        columns: values of columns, by name, shape `(num_ids,)` or `(num_rows,)`.
-        num_dropped: number of ids that a custom field left out of each row, integers, shape `(num_rows,)`, or
-            0.
-    """
-
-    ragged: Ragged
-    columns: dict[str, NDArray[Any]]
-    num_dropped: NDArray[np.int64] | int = 0
-
-
 def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> EncodedDocuments:
     """Encodes documents as a field stores them.
 
@@ -171,6 +156,7 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
     plain, computed, left_out = _encode_rows(field, documents, threads)
+    _check_ids(field, plain, documents)
     rows, num_dropped = plain, np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
@@ -181,7 +167,9 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
     items = {field.DATA: np.asarray(rows.ids).astype(field.data_dtype, copy=False)}
-    encoded = EncodedDocuments(items, {"num_tokens": np.asarray(rows.lengths)}, num_dropped + left_out)
+    encoded = EncodedDocuments(
+        items, {"num_tokens": np.asarray(rows.lengths)}, num_dropped + np.asarray(left_out)
+    )
     if field.columns:
         around = tuple(map(len, get_surrounding_ids(field)))
         layout = _Layout(np.asarray(plain.lengths, np.int64), num_dropped, *around)
@@ -412,42 +400,29 @@ def _reject_ids(contents: list[Any], reason: str) -> None:
         raise InvalidArgumentError(f"the records have ids instead of texts, and {reason}")
 
 
-def _encode_rows(field: Any, documents: Documents, threads: int | None) -> _Rows:
+def _encode_rows(field: Any, documents: Documents, threads: int | None) -> RowsWithColumns:
     """Encodes documents into rows of ids; without special tokens, except for custom fields."""
     contents = documents.contents
     if contents and all(isinstance(content, np.ndarray) for content in contents):
-        return _use_ids(field, documents, contents)
+        _reject_computed(field)
+        return RowsWithColumns(Ragged(np.concatenate(contents), make_row_splits(map(len, contents))), {}, 0)
     _reject_ids(contents, "others have texts; write separate datasets and merge them")
     is_custom = isinstance(field, TokenField)
     encode: Any = partial(field.encode_rows if is_custom else partial(_encode_plain, field), threads=threads)
     encoded = encode_named(encode, contents, documents.get_name)
-    rows = _check_custom_rows(field, encoded, len(contents)) if is_custom else encoded
-    ids, size = rows.ragged.ids, protocol.vocab_size(field.tokenizer)
+    return _check_custom_rows(field, encoded, len(contents)) if is_custom else encoded
+
+
+def _check_ids(field: Any, rows: Ragged, documents: Documents) -> None:
+    """Raises `InvalidArgumentError` for an id that is not in the vocabulary."""
+    ids, size = np.asarray(rows.ids), protocol.vocab_size(field.tokenizer)
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+        position = int(((ids < 0) | (ids >= size)).argmax())
+        document = int(np.searchsorted(rows.row_splits, position, "right")) - 1
         raise InvalidArgumentError(
-            f"the tokenizer returned ids from {ids.min()} to {ids.max()}, but its vocabulary size "
-            f"is {size}; this batch was not written"
+            f"{documents.get_name(document)} has the id {ids[position]}, but the vocabulary size of the "
+            f"tokenizer is {size}; its batch was not written"
         )
-    return rows
-
-
-def _use_ids(field: Any, documents: Documents, contents: list[NDArray[np.int32]]) -> _Rows:
-    """Returns the ids of records as rows.
-
-    Raises:
-        InvalidArgumentError: an id is not in the vocabulary, or the field needs texts.
-    """
-    _reject_computed(field)
-    size = protocol.vocab_size(field.tokenizer)
-    ids = np.concatenate(contents)
-    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-        i = next(i for i, each in enumerate(contents) if ((each < 0) | (each >= size)).any())
-        invalid = contents[i][(contents[i] < 0) | (contents[i] >= size)][0]
-        raise InvalidArgumentError(
-            f"{documents.get_name(i)} holds the id {invalid}, but the vocabulary size of the tokenizer is "
-            f"{size}; its batch was not written"
-        )
-    return _Rows(Ragged(ids, make_row_splits(map(len, contents))), {})
 
 
 def _reject_computed(field: Any) -> None:
@@ -465,7 +440,7 @@ def _reject_computed(field: Any) -> None:
             )
 
 
-def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> _Rows:
+def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> RowsWithColumns:
     columns = [column.name for column in field.columns if column.source == "byte_lengths"]
     batch = protocol.encode_texts(
         field.tokenizer,
@@ -477,11 +452,11 @@ def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> 
         disallowed_special=field.disallowed_special,
         threads=threads,
     )
-    ragged = Ragged(batch.ragged.ids, batch.ragged.row_splits)
-    if not columns:
-        return _Rows(ragged, {})
-    lengths = compute_byte_lengths(_get_input_offsets(field, texts, batch), np.asarray(ragged.row_splits))
-    return _Rows(ragged, dict.fromkeys(columns, lengths))
+    rows, computed = Ragged(batch.ragged.ids, batch.ragged.row_splits), {}
+    if columns:
+        offsets = _get_input_offsets(field, texts, batch)
+        computed = dict.fromkeys(columns, compute_byte_lengths(offsets, np.asarray(rows.row_splits)))
+    return RowsWithColumns(rows, computed, 0)
 
 
 def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBatch) -> NDArray[np.int64]:
@@ -493,7 +468,7 @@ def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBat
     return np.asarray(protocol.map_offsets_to_input(field.tokenizer, texts, batch).offsets)
 
 
-def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> _Rows:
+def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> RowsWithColumns:
     """Returns the result of `encode_rows`, checked so that the manifest matches the stored data."""
     name = f"{type(field).__name__}.encode_rows"
     columns: dict[str, Any] = {}
@@ -531,7 +506,9 @@ def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> _R
             f"{name} returned num_dropped with shape {num_dropped.shape} and minimum "
             f"{num_dropped.min(initial=0)}; it must be ({num_documents},), one count per document"
         )
-    return _Rows(rows, {column: np.asarray(values) for column, values in columns.items()}, num_dropped)
+    return RowsWithColumns(
+        rows, {column: np.asarray(values) for column, values in columns.items()}, num_dropped
+    )
 
 
 def _add_bos_and_eos(field: PackedTokenField, rows: Ragged) -> Ragged:

@@ -157,11 +157,30 @@ class TokenField(StoredIds, ABC):
         """
 
 
-def set_limit(field: Any, option: str) -> None:
-    """Checks an option that is a positive integer or `None`, and stores it as an `int`."""
-    value = getattr(field, option)
-    if value is not None:
-        object.__setattr__(field, option, check_int(option, value, minimum=1))
+def set_options(field: Any, *, per_token: bool = True) -> None:
+    """Checks the options of a built-in field by their annotations, and stores equal ones in the same form.
+
+    Integers are at least 1. Special tokens are sorted. Columns become a tuple.
+
+    Args:
+        field: field whose options are set.
+        per_token: whether the field stores tokens, so that columns per token are possible.
+    """
+    for each in dataclasses.fields(field):
+        value = getattr(field, each.name)
+        if each.type == "int" or (each.type == "int | None" and value is not None):
+            value = check_int(each.name, value, minimum=1)
+        elif each.type == "bool":
+            value = bool(value)
+        elif each.type == "Special":
+            if not all(isinstance(name, str) for name in value):
+                raise InvalidArgumentError(
+                    f"{each.name} must be 'all' or names of special tokens, not {value!r:.80}"
+                )
+            value = sort_special_names(value)
+        elif each.name == "columns":
+            value = _check_columns(field, per_token=per_token)
+        object.__setattr__(field, each.name, value)
 
 
 def check_template(template: object) -> None:
@@ -185,8 +204,8 @@ def as_boundaries(boundaries: object) -> set[int]:
     return {check_int("bucket_boundaries", boundary, minimum=1) for boundary in boundaries}
 
 
-def set_columns(field: Any, *, per_token: bool = True) -> None:
-    """Checks the columns of a built-in field, and stores them as a tuple."""
+def _check_columns(field: Any, *, per_token: bool) -> tuple[Column, ...]:
+    """Returns the columns of a built-in field as a tuple."""
     kind = type(field).__name__
     columns = check_columns(kind, field.columns, per_token=per_token)
     for column in columns:
@@ -195,18 +214,7 @@ def set_columns(field: Any, *, per_token: bool = True) -> None:
                 f"{kind} computes no column {column.name!r}; only ChatField and custom fields have columns "
                 "with source='field'"
             )
-    object.__setattr__(field, "columns", columns)
-
-
-def set_special(field: Any) -> None:
-    """Checks and sorts the names of special tokens, so that fields with the same meaning are equal."""
-    for option in ("allowed_special", "disallowed_special"):
-        names = getattr(field, option)
-        if not all(isinstance(name, str) for name in names):
-            raise InvalidArgumentError(
-                f"{option} must be names of special tokens or 'all', not {names!r:.80}"
-            )
-        object.__setattr__(field, option, sort_special_names(names))
+    return columns
 
 
 def sort_special_names(names: Special) -> str | tuple[str, ...]:

@@ -22,8 +22,8 @@ import numpy as np
 from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, make_row_splits
-from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
-from tokjax.datasets.fields.base import RowsWithColumns, set_columns
+from tokjax.datasets.columns import LOSS_MASK, Column
+from tokjax.datasets.fields.base import RowsWithColumns
 from tokjax.datasets.fields.conversation import (
     VARIABLE_KEYS,
     Conversation,
@@ -48,7 +48,6 @@ PROMPT_KEYS = ("prompt", "conversations")
 """Keys of a record that can have the prompt. ShareGPT's format has the second."""
 PAIR_KEYS = (*PROMPT_KEYS, *SIDES, *VARIABLE_KEYS)
 """Keys of a record that form a preference pair."""
-_PAIR_COLUMNS = (Column(LOSS_MASK, "bool", source="field"), Column("rejected", "bool", source="field"))
 
 
 @short_repr
@@ -88,6 +87,10 @@ class PreferenceField(ConversationField):
 
     TYPE_ID: ClassVar[int] = 46
     RECORD_KEYS: ClassVar[tuple[str, ...]] = PAIR_KEYS
+    COMPUTED: ClassVar[tuple[Column, ...]] = (
+        Column(LOSS_MASK, "bool", source="field"),
+        Column("rejected", "bool", source="field"),
+    )
 
     template: str | None = None
     max_tokens: int | None = None
@@ -101,16 +104,12 @@ class PreferenceField(ConversationField):
             vocabulary = protocol.get_vocabulary(self.tokenizer)
             vocabulary.require_role("eos", "PreferenceField without a chat template")
         super().__post_init__()
-        columns = check_columns("PreferenceField", self.columns)
-        others = [column for column in columns if column not in _PAIR_COLUMNS]
-        for column in others:
-            if column.per == "token":
+        for column in self.columns:
+            if column.per == "token" and column not in self.COMPUTED:
                 raise InvalidArgumentError(
                     f"column {column.name!r} has a value per token, and the sides of a preference pair are "
                     "encoded separately; pass per='document'"
                 )
-        object.__setattr__(self, "columns", [*_PAIR_COLUMNS, *others])
-        set_columns(self)
 
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes preference pairs, given as JSON objects, into ids, loss masks and sides."""
