@@ -9,18 +9,15 @@ import tokjax
 from tokjax.datasets.manifest import MANIFEST_FILE
 
 
-@pytest.mark.parametrize("num_bytes", [0, 5, 60, -1])
-def test_truncated_shard(written, num_bytes):
-    shard = written / "shard-00001.tokens.npy"
-    shard.write_bytes(shard.read_bytes()[:num_bytes])
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match="shard-00001"):
-        tokjax.open_dataset(written)
-
-
 @pytest.mark.parametrize(
     "name", ["shard-00001.tokens.npy", "shard-00001.num_tokens.npy", "tokenizer.tokjax.json"]
 )
-def test_missing_files(written, name):
+def test_truncated_and_missing_files(written, name):
+    data = (written / name).read_bytes()
+    for num_bytes in (0, 5, -1):
+        (written / name).write_bytes(data[:num_bytes])
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match=f"{name} was altered: it has"):
+            tokjax.open_dataset(written)
     (written / name).unlink()
     with pytest.raises(tokjax.errors.DatasetCorruptError, match=f"{name} is missing"):
         tokjax.open_dataset(written)

@@ -160,6 +160,9 @@ def test_programs(library, tmp_path):
     assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
 
 
+WITH_COLUMNS = ("c.jsonl", "c.parquet", "c.tar", "c.arrow")
+
+
 def write_many(directory):
     """Writes a file for each text, and some empty ones."""
     directory.mkdir()
@@ -176,17 +179,23 @@ def write_crlf_lines(path):
     return path
 
 
-@pytest.mark.parametrize("name", ["c.txt", "c.jsonl", "c.parquet", "c.txt.gz", "crlf.jsonl", "files"])
-def test_formats(name, small_batches, tmp_path):
+@pytest.mark.parametrize("size", mark_slow_except([1, 500, 1 << 24], [500]))  # (of 1: row groups are large)
+@pytest.mark.parametrize("name", ["c.txt", "c.txt.gz", "crlf.jsonl", "files", *WITH_COLUMNS])
+def test_formats(name, size, tmp_path, monkeypatch):
     writers = {"crlf.jsonl": write_crlf_lines, "files": write_many}
     source = writers.get(name, partial(write_texts, texts=TEXTS, group_size=7))(tmp_path / name)
+    columns = [Column("n", "int32", per="document")] if name in WITH_COLUMNS else []
+    field = tokjax.PackedTokenField(TOKENIZER, columns=columns)
     separator = SEPARATOR if ".txt" in name else None
+    records = [{"text": text, "n": i} for i, text in enumerate(TEXTS)]
+    tokjax.write_dataset(records, field, tmp_path / "expected", **OPTIONS)
     executor = RecordingExecutor()
-    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", size)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", size)
     for path, options in (("remote", {"executor": executor}), ("local", {})):
-        tokjax.write_dataset(source, FIELD, tmp_path / path, separator=separator, **OPTIONS, **options)
+        tokjax.write_dataset(source, field, tmp_path / path, separator=separator, **OPTIONS, **options)
         assert read_files(tmp_path / path) == read_files(tmp_path / "expected")
-    assert len(executor.sent) > 5
+    assert len(executor.sent) > 5 or size > 500
     manifests = [(tmp_path / path / "manifest.json").read_bytes() for path in ("remote", "local")]
     assert manifests[0] == manifests[1]
 
@@ -244,20 +253,6 @@ def test_digests_of_documents(tmp_path):
     tokjax.write_dataset([{"ids": [1, 2], "n": [3, 4], "x": 0.5}], field, tmp_path / "columns")
     values = struct.pack("<Qhh", 2, 3, 4) + struct.pack("<Qf", 1, 0.5)
     assert read("columns") == [compute([hashlib.sha256(ids + values).digest()])]
-
-
-@pytest.mark.parametrize("size", mark_slow_except([1, 500, 1 << 24], [500]))  # (of 1: row groups are large)
-@pytest.mark.parametrize("name", ["c.jsonl", "c.parquet", "c.tar", "c.arrow"])
-def test_side_columns(name, size, tmp_path, monkeypatch):
-    source = write_texts(tmp_path / name, TEXTS, group_size=7)
-    field = tokjax.PackedTokenField(TOKENIZER, columns=[Column("n", "int32", per="document")])
-    records = [{"text": text, "n": i} for i, text in enumerate(TEXTS)]
-    tokjax.write_dataset(records, field, tmp_path / "expected", **OPTIONS)
-    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", size)
-    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", size)
-    for path, options in (("remote", {"executor": RecordingExecutor()}), ("local", {})):
-        tokjax.write_dataset(source, field, tmp_path / path, **OPTIONS, **options)
-        assert read_files(tmp_path / path) == read_files(tmp_path / "expected")
 
 
 def test_files_at_urls_are_sent(tmp_path):

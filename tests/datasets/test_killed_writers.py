@@ -5,6 +5,7 @@ or undo the interrupted one.
 """
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -115,17 +116,16 @@ def test_another_dataset_is_not_replaced(call, tmp_path):
     for name in ("data", "other"):
         tokjax.write_dataset([name], FIELD, tmp_path / name)
     tokjax.datasets.export_dataset(tokjax.open_dataset(tmp_path / "other"), tmp_path / "ids.npy")
+    replace = {
+        "merge": partial(tokjax.datasets.merge_datasets, [tmp_path / "other"]),
+        "convert": partial(tokjax.datasets.convert_dataset, tmp_path / "ids.npy", TOKENIZER),
+    }[call]
     with pytest.raises(tokjax.errors.DatasetExistsError, match=r"data exists; to replace it"):
-        if call == "merge":
-            tokjax.datasets.merge_datasets([tmp_path / "other"], tmp_path / "data")
-        else:
-            tokjax.datasets.convert_dataset(tmp_path / "ids.npy", TOKENIZER, tmp_path / "data")
+        replace(tmp_path / "data")
 
 
 def test_plans(tmp_path):
-    tokjax.write_dataset(
-        make_records(40), tokjax.PackedTokenField(TOKENIZER, columns=COLUMNS), tmp_path / "data"
-    )
+    tokjax.write_dataset(make_records(40), FIELD, tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     plans = tmp_path / "plans"
 

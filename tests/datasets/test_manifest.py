@@ -8,8 +8,14 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.datasets.test_manifest_validation import FIELDS, edit_manifest
-from tokjax.datasets.manifest import MANIFEST_FILE, ShardTable, pack_shard, parse_shard, write_manifest
-from tokjax.datasets.manifest_validation import read_manifest
+from tokjax.datasets.manifest import (
+    MANIFEST_FILE,
+    ShardTable,
+    pack_shard,
+    parse_shard,
+    read_manifest,
+    write_manifest,
+)
 
 
 @pytest.fixture(params=["packed", "bucketed"])

@@ -296,7 +296,7 @@ def test_invalid_records_are_rejected(tmp_path, template, record, message):
     ("make", "message"),
     [
         (lambda: PreferenceField(CHATS, 5), "template must be a chat template, such as"),
-        (lambda: PreferenceField(TEXTS, max_tokens=0), "max_tokens must be at least 1, not 0"),
+        (lambda: PreferenceField(TEXTS, date="2024-07-26"), "date are for chat templates; pass template=, "),
         (
             lambda: PreferenceField(TEXTS, columns=[Column("weights", "float32")]),
             "column 'weights' has a value per token, and the sides of a preference pair are encoded",

@@ -116,8 +116,8 @@ def test_other_versions_of_the_class(corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(CUSTOM_FIELDS, 1000, WithNewOption)
     assert tokjax.open_dataset(tmp_path / "custom").field == WithNewOption(TOKENIZER, "<de>", 5, added=7)
     for field_type, message in (
-        (WithRequiredOption, "WithRequiredOption needs the option 'kind'"),
-        (WithoutOption, "WithoutOption has no option 'language'"),
+        (WithRequiredOption, "WithRequiredOption: missing a required argument: 'kind'"),
+        (WithoutOption, "WithoutOption: got an unexpected keyword argument 'language'"),
     ):
         monkeypatch.setitem(CUSTOM_FIELDS, 1000, field_type)
         with pytest.raises(tokjax.errors.DatasetMismatchError, match=f"{message}; the dataset records"):

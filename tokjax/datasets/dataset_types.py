@@ -20,8 +20,7 @@ from tokjax.datasets.downloads import DownloadOptions, Downloads
 from tokjax.datasets.fields.conversation import ChatField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
 from tokjax.datasets.fields.text_fields import BucketedTokenField, PackedTokenField, RawTextField
-from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
-from tokjax.datasets.manifest_validation import read_manifest_and_identity
+from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN, read_manifest_and_identity
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import (
     DatasetError,

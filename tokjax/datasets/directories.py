@@ -35,8 +35,7 @@ from tokjax._util.atomic_files import (
 from tokjax._util.imports import import_optional
 from tokjax._util.locks import lock_file
 from tokjax._util.urls import as_read_error, describe_cause, get_file_system
-from tokjax.datasets.manifest import MANIFEST_FILE, PROGRESS_FILE, RUN_AGAIN
-from tokjax.datasets.manifest_validation import parse_manifest, read_manifest
+from tokjax.datasets.manifest import MANIFEST_FILE, PROGRESS_FILE, RUN_AGAIN, parse_manifest, read_manifest
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetExistsError,

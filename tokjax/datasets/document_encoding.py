@@ -32,7 +32,7 @@ from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -295,7 +295,7 @@ class _Layout(NamedTuple):
 
 
 def _build_side_columns(
-    columns: Sequence[Column], documents: Documents, layout: _Layout, computed: dict[str, NDArray[Any]]
+    columns: Sequence[Column], documents: Documents, layout: _Layout, computed: Mapping[str, Any]
 ) -> dict[str, NDArray[Any]]:
     """Returns the values of side columns as they are stored, except that booleans are not packed.
 

@@ -17,8 +17,7 @@ from tokjax.datasets.dataset_types import open_dataset
 from tokjax.datasets.directories import DATASET
 from tokjax.datasets.fields.base import get_unsigned_dtype
 from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.manifest import Manifest, Plan, write_manifest
-from tokjax.datasets.manifest_validation import read_manifest
+from tokjax.datasets.manifest import Manifest, Plan, read_manifest, write_manifest
 from tokjax.datasets.shard_writing import write_array
 from tokjax.datasets.writer import WrittenDataset, write_dataset, write_once
 from tokjax.errors import (

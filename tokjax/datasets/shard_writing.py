@@ -152,10 +152,10 @@ def write_shards(
         read_nbytes, reported = job.read_nbytes, 0
         report = job.report
         noun = "bytes" if job.field.tokenizer is None else "tokens"
-        for batch, answer in map_batches(job, "encode"):
-            for digests, encoded in answer.parts:
+        for batch, (parts, found) in map_batches(job, "encode"):
+            for digests, encoded in parts:
                 writer.add(digests, encoded)
-            report = report.add(answer.report)
+            report = report.add(found)
             # The total for files is their size on disk, which differs from the size of the documents where
             # files are compressed or have other columns. So count the bytes that were read.
             read_nbytes += batch.read_nbytes
@@ -202,33 +202,21 @@ def _get_source_nbytes(job: WriteJob) -> int | None:
     return None if job.source is None else sum(nbytes for _, nbytes in job.source["files"])
 
 
-class EncodedBatch(NamedTuple):
-    """Answer of a worker for a batch.
-
-    Attributes:
-        parts: consecutive documents, and their stored form.
-        report: report on the documents.
-    """
-
-    parts: list[tuple[DocumentDigests, EncodedDocuments]]
-    report: ReadingReport
-
-
 class DocumentEncoder(NamedTuple):
     """Reads batches and encodes them as a field stores them, in one thread."""
 
     field: Field
     reader: DocumentReader
 
-    def encode(self, batch: Batch) -> EncodedBatch:
-        """Encodes a batch, and computes the digests of its documents."""
+    def encode(self, batch: Batch) -> tuple[list[tuple[DocumentDigests, EncodedDocuments]], ReadingReport]:
+        """Returns the digests and the stored form of the documents of a batch, in parts, and the report."""
         documents = self.reader.read(batch)
         digests = compute_digests(documents)
         parts = []
         for start, stop in _split_batch(digests):
             encoded = encode_documents(self.field, documents.take(start, stop), threads=1)
             parts.append((digests.take(start, stop), encoded))
-        return EncodedBatch(parts, documents.report)
+        return parts, documents.report
 
     def digest(self, batch: Batch) -> tuple[DocumentDigests, ReadingReport]:
         """Computes the digests of the documents of a batch, and returns them with the report."""

@@ -81,11 +81,11 @@ from tokjax.datasets.manifest import (
     describe_plan,
     describe_shard,
     parse_shard,
+    read_manifest,
     seal_contents,
     unseal_contents,
     write_manifest,
 )
-from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.shard_writing import (
     SourceChangedError,
     WriteJob,
