@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import pickle
-import random
 import shutil
 import signal
 import struct
@@ -446,31 +445,6 @@ class TestResuming:
         tokjax.write_dataset(texts, FIELD, tmp_path / "expected", **OPTIONS)
         assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
 
-    @pytest.mark.slow
-    def test_killed_drivers(self, tmp_path):
-        """Kills a driver with worker processes after increasing times, until it finishes."""
-        source, rng, kills = write_texts(tmp_path / "corpus.txt", TEXTS), random.Random(0), 0
-        for attempt in range(40):
-            driver = subprocess.Popen(
-                [sys.executable, "-c", DRIVER, str(source), str(tmp_path / "data")],
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-                start_new_session=True,
-            )
-            assert driver.stdout.readline() == b"ready\n"
-            try:
-                driver.wait(timeout=rng.uniform(0, 0.05) * attempt)
-            except subprocess.TimeoutExpired:
-                os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait()
-                kills += 1
-            driver.stdout.close()
-            if (tmp_path / "data").exists():
-                break
-        assert kills > 2
-        tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", shard_size=500)
-        assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
-
     def test_killed_workers(self, tmp_path):
         source = write_texts(tmp_path / "corpus.txt", TEXTS)
         with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
@@ -491,20 +465,3 @@ class TestResuming:
         self.write(source, tmp_path / "data", RecordingExecutor())
         tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
         assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
-
-
-DRIVER = """
-import sys
-from concurrent.futures import ProcessPoolExecutor
-import tokjax.datasets.shard_writing
-from tests.datasets.test_executors import FIELD, SEPARATOR
-
-if __name__ == "__main__":
-    tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE = 500
-    with ProcessPoolExecutor(2) as executor:
-        executor.submit(int).result()
-        print("ready", flush=True)
-        tokjax.write_dataset(
-            sys.argv[1], FIELD, sys.argv[2], separator=SEPARATOR, executor=executor, shard_size=500
-        )
-"""
