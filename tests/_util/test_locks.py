@@ -72,7 +72,7 @@ batches = tokjax.PackedTokenLoader(remote, batch_size=1, documents=False, shuffl
 next(batches)
 while not remote._locks:
     time.sleep(0.01)
-held = remote._locks.values()
+held = list(remote._locks.values())
 check("URL", held, lambda: [next(batches) for _ in range(4)] and batches.close())
 batches.close()
 

@@ -154,7 +154,7 @@ class Column(StoredColumn):
                 f"column {LOSS_MASK!r} must be boolean or integers, per token; call weights of tokens "
                 "'weights'"
             )
-        fill = convert_value(self, self.fill, f"column {self.name!r}: fill")
+        fill = convert_values(self, self.fill, f"column {self.name!r}: fill", ndim=0)
         object.__setattr__(self, "fill", fill.item())
 
 
@@ -212,31 +212,22 @@ def parse_columns(described: object) -> tuple[Column, ...]:
     return columns
 
 
-def convert_value(column: Column, value: object, name: str) -> NDArray[Any]:
-    """Returns one value in the dtype of a column, an array of shape `()`.
+def convert_values(column: Column, values: object, name: str, *, ndim: int = 1) -> NDArray[Any]:
+    """Returns values in the dtype of a column, as an array.
 
     Args:
         column: description of the column.
-        value: the value.
-        name: name of the value in errors.
+        values: the values.
+        name: name of the values in errors.
+        ndim: 1 for the values of tokens, shape `(num_tokens,)`; 0 for one value, shape `()`.
 
     Raises:
-        InvalidArgumentError: the value is not a number that the dtype holds.
-    """
-    array = _as_array(value, name)
-    if array.ndim:
-        raise InvalidArgumentError(f"{name} is {value!r:.80}; a document has one value, not a list")
-    return _convert(column, array, name)
-
-
-def convert_values(column: Column, values: object, name: str) -> NDArray[Any]:
-    """Returns the values of tokens in the dtype of a column, shape `(num_tokens,)`.
-
-    Raises:
-        InvalidArgumentError: the values are not a flat list of numbers that the dtype holds.
+        InvalidArgumentError: the values are not numbers that the dtype holds, or have another shape.
     """
     array = _as_array(values, name)
-    if array.ndim != 1:
+    if array.ndim and not ndim:
+        raise InvalidArgumentError(f"{name} is {values!r:.80}; a document has one value, not a list")
+    if array.ndim != ndim:
         raise InvalidArgumentError(
             f"{name} has shape {array.shape}; it needs a flat list with one value for each token"
         )

@@ -521,7 +521,7 @@ def convert_dataset(
         )
 
     def write(directory: Path) -> Manifest:
-        with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
+        with ShardWriter(directory, field, shard_size, counts_text=False).open() as writer:
             for documents, encoded in _iter_documents(stream, field.data_dtype):
                 writer.add(compute_digests(documents), encoded)
         return finish_dataset(directory, field, plan, described, writer.shards)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
 
@@ -77,13 +77,18 @@ class Dataset:
         tokenizer_override: tokenizer that was passed to `open_dataset`, or `None`.
     """
 
+    _DATA: ClassVar[str] = "tokens"
+    """Name of the files of the data."""
+    _INDEX: ClassVar[tuple[str, ...]] = ("doc_id", "start_offset", "num_tokens")
+    """Columns of `documents`: ids, start offsets, lengths, and other counts. The last ones name files."""
+
     def __init__(self, files: DatasetFiles, tokenizer: Any = None) -> None:
         self.path = files.path
         self.location = files.location
         self.manifest = manifest = files.manifest
         self.tokenizer_override = tokenizer
         self._files = files
-        self._data = StoredColumn(self._data_column, manifest.plan.data_dtype)
+        self._data = StoredColumn(self._DATA, manifest.plan.data_dtype)
         self._locks: dict[tuple[int, str], ThreadLock] = {}
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
@@ -229,7 +234,7 @@ class Dataset:
     @cached_property
     def document_lengths(self) -> NDArray[np.int64]:
         """Number of items (ids, or bytes of text) per document, `int64`, shape `(num_documents,)`."""
-        return self._load_column(self._length_column)
+        return self._load_column(self._INDEX[2])
 
     @cached_property
     def document_splits(self) -> NDArray[np.int64]:
@@ -243,9 +248,10 @@ class Dataset:
     @cached_property
     def documents(self) -> NDArray[Any]:
         """Index of the documents: structured array, `(documents,)`, of `doc_id`, offsets and lengths."""
-        columns = self._build_index_columns()
-        index = np.empty(self.num_documents, [(name, "<u8") for name in columns])
-        for name, values in columns.items():
+        index = np.empty(self.num_documents, [(name, "<u8") for name in self._INDEX])
+        others = map(self._load_column, self._INDEX[3:])
+        columns = (self._load_doc_ids(), self.document_splits[:-1], self.document_lengths, *others)
+        for name, values in zip(self._INDEX, columns, strict=True):
             index[name] = values
         index.setflags(write=False)
         return index
@@ -256,7 +262,7 @@ class Dataset:
         Raises:
             DatasetCorruptError: their sum is not the number of items.
         """
-        self._fill(lengths, self._length_column)
+        self._fill(lengths, self._INDEX[2])
         self._check_total(self.location, int(lengths.sum()), self.manifest.num_items)
 
     def verify(self) -> None:
@@ -268,17 +274,6 @@ class Dataset:
             DatasetCorruptError: a file was altered, or another dataset has replaced this one.
         """
         self._files.verify()
-
-    @property
-    def _length_column(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def _data_column(self) -> str:
-        return "tokens"
-
-    def _build_index_columns(self) -> dict[str, NDArray[Any]]:
-        raise NotImplementedError
 
     def _load_doc_ids(self) -> NDArray[np.uint64]:
         """Returns the ids of all documents, `uint64`, shape `(num_documents,)`."""
@@ -303,8 +298,10 @@ class Dataset:
 
     def _read_document(self, row: SupportsIndex) -> NDArray[Any]:
         """Returns the stored items of one document, shape `(length,)`. A negative row counts from the end."""
-        [items] = self._read_documents([row])
-        return items
+        if self._files.reads_ranges:
+            return self._read_ranges(self._data, [self._find_document(row)])[0]
+        shard, start, stop = self._find_document(row)
+        return self._open(shard, self._data).data[start:stop]
 
     def _read_documents(self, rows: Sequence[SupportsIndex]) -> Iterable[NDArray[Any]]:
         """Returns the stored items of several documents. Ranges of a URL are requested at the same time."""
@@ -424,7 +421,7 @@ class Dataset:
         """Logs a warning, once, if shards that are read together are larger than all copies may be."""
         if self._files.remote is not None:
             described = map(self.manifest.shards.__getitem__, shards)
-            names = ((shard, _format_file_name(shard, self._data_column)) for shard in described)
+            names = ((shard, _format_file_name(shard, self._DATA)) for shard in described)
             self._files.remote.check_request(sum(shard.files[name].nbytes for shard, name in names))
 
     def _find_item_shards(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[int]:
@@ -469,12 +466,12 @@ class Dataset:
         """Returns the start offset of each document of a shard, and the end: `int64`, `(documents + 1,)`."""
         splits = self._shard_splits.get(index)
         if splits is None:
-            with self._get_lock((index, self._length_column)).current:
+            with self._get_lock((index, self._INDEX[2])).current:
                 splits = self._shard_splits.get(index)
                 if splits is not None:  # another thread has loaded them
                     return splits
                 described = self.manifest.shards[index]
-                lengths = self._load_counts(described, self._length_column)
+                lengths = self._load_counts(described, self._INDEX[2])
                 splits = make_row_splits(lengths.astype(np.int64))
                 self._check_total(f"{self.location}/{described.name}", int(splits[-1]), described.num_items)
                 self._shard_splits[index] = splits

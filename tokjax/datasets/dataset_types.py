@@ -47,21 +47,8 @@ if TYPE_CHECKING:
 class RawTextDataset(Dataset):
     """Dataset of texts that are tokenized when they are loaded. `dataset[i]` is text `i`."""
 
-    @property
-    def _length_column(self) -> str:
-        return "byte_length"
-
-    @property
-    def _data_column(self) -> str:
-        return "text"
-
-    def _build_index_columns(self) -> dict[str, NDArray[Any]]:
-        return {
-            "doc_id": self._load_doc_ids(),
-            "data_ptr": self.document_splits[:-1],
-            "byte_length": self.document_lengths,
-            "char_length": self._load_column("char_length"),
-        }
+    _DATA = "text"
+    _INDEX = ("doc_id", "data_ptr", "byte_length", "char_length")
 
     def __getitem__(self, row: SupportsIndex) -> str:
         """Returns a document as text, as `decode_text` does."""
@@ -95,17 +82,6 @@ class RawTextDataset(Dataset):
 
 class TokenDataset(Dataset):
     """Dataset of token ids. `dataset[i]` has the ids of document `i`, `int32`, shape `(num_tokens,)`."""
-
-    @property
-    def _length_column(self) -> str:
-        return "num_tokens"
-
-    def _build_index_columns(self) -> dict[str, NDArray[Any]]:
-        return {
-            "doc_id": self._load_doc_ids(),
-            "start_offset": self.document_splits[:-1],
-            "num_tokens": self.document_lengths,
-        }
 
     def __getitem__(self, row: SupportsIndex) -> NDArray[np.int32]:
         """Returns the ids of one document, as `document` does."""

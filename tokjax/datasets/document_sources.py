@@ -50,7 +50,7 @@ from tokjax.corpus.tables import (
     iter_ray_tables,
     iter_table_records,
 )
-from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
+from tokjax.datasets.columns import IDS_KEY, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
 from tokjax.datasets.fields.base import TokenField
 from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
@@ -215,8 +215,8 @@ class DocumentReader(NamedTuple):
                 raise InvalidArgumentError(
                     f"{value_name}: the record has no value under this key, it has {list(record)[:20]}"
                 )
-            convert = convert_values if column.per == "token" else convert_value
-            values.append(convert(column, record[column.name], value_name))
+            ndim = int(column.per == "token")
+            values.append(convert_values(column, record[column.name], value_name, ndim=ndim))
         return Record(content, tuple(values))
 
     def _read_content(self, record: Mapping[str, Any], name: str) -> Any:

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -147,7 +146,7 @@ def write_shards(
     """
     with (
         show_progress_bar("packing", _get_source_nbytes(job), unit="bytes", enabled=job.progress) as advance,
-        ShardWriter(directory, job.field, job.plan.shard_size, finished, on_shard) as writer,
+        ShardWriter(directory, job.field, job.plan.shard_size, finished, on_shard).open() as writer,
     ):
         read_nbytes, reported = job.read_nbytes, 0
         report = job.report
@@ -318,10 +317,10 @@ class _Part(NamedTuple):
 
 
 class ShardWriter:
-    """Context manager that collects encoded documents, and writes them as shards of similar size.
+    """Collects encoded documents, and writes them as shards of similar size.
 
-    Leaving it without an error writes the last shard. A shard is written on a separate thread while the next
-    one is collected, so up to two shards are in memory.
+    A shard is written on a separate thread while the next one is collected, so up to two shards are in
+    memory.
 
     Args:
         directory: directory to write to.
@@ -342,8 +341,8 @@ class ShardWriter:
         directory: Path,
         field: Field,
         shard_size: int,
-        finished: Sequence[Shard],
-        on_shard: Callable[[Shard], None],
+        finished: Sequence[Shard] = (),
+        on_shard: Callable[[Shard], None] = lambda _: None,
         *,
         counts_text: bool = True,
     ) -> None:
@@ -364,20 +363,13 @@ class ShardWriter:
         self._pool = ThreadPoolExecutor(1, "tokjax-shards")
         self._pending_write: Future[None] | None = None
 
-    def __enter__(self) -> ShardWriter:
-        """Returns the writer."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Writes the last shard. After an error, only waits for a write in progress."""
-        try:
-            if kind is None:
-                self._close_shard()
-                self._wait()
-        finally:
-            self._pool.shutdown()
+    @contextmanager
+    def open(self) -> Iterator[ShardWriter]:
+        """Yields the writer, and writes the last shard. After an error, only waits for a running write."""
+        with self._pool:
+            yield self
+            self._close_shard()
+            self._wait()
 
     def add(self, digests: DocumentDigests, encoded: EncodedDocuments) -> None:
         """Adds documents, and starts to write each shard that they complete.
