@@ -94,6 +94,22 @@ def from_characters(characters: str) -> bytes:
     return characters.encode("utf-8", "surrogateescape")
 
 
+def decode_text(data: bytes, errors: str) -> str:
+    """Decodes bytes as UTF-8.
+
+    Raises:
+        InvalidArgumentError: `errors` is not the name of an error handler.
+        UnicodeDecodeError: the bytes are not valid UTF-8, and `errors` is `"strict"`.
+    """
+    try:
+        return data.decode("utf-8", errors)
+    except (LookupError, TypeError, UnicodeEncodeError):
+        raise InvalidArgumentError(
+            f"errors must be 'replace', 'strict', 'ignore' or another error handler of bytes.decode, not "
+            f"{errors!r:.100}"
+        ) from None
+
+
 def encode_segment(text: str, hold_bytes: bool) -> bytes:
     """Returns the bytes of a segment: of characters that hold invalid bytes, or of a text."""
     return from_characters(text) if hold_bytes else to_utf8(text)

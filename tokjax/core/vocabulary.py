@@ -364,7 +364,7 @@ def make_vocabulary(
     ]
     unreachable = [(name or "the empty token", id_) for name, id_ in unreachable_ids.items()]
     _check_tokens(ordinary, (*separate, *unreachable), special)
-    declared = {role: name for role, name in (roles or {}).items() if name is not None}
+    declared = {role: name for role, name in check_role_names(roles or {}).items() if name is not None}
     for role, name in declared.items():
         if not can_have_role(name, role, ordinary, special):
             raise InvalidArgumentError(
@@ -397,6 +397,16 @@ def share_names(names: frozenset[str]) -> frozenset[str]:
     holds an equal set that is another object: of the same tokenizer, loaded twice.
     """
     return names
+
+
+def check_role_names(roles: Mapping[Any, str | None]) -> Mapping[Any, str | None]:
+    """Returns `roles`; raises `InvalidArgumentError` unless it maps roles to names, or to `None`."""
+    if not isinstance(roles, Mapping):
+        raise InvalidArgumentError(f"roles must map roles to names, not be {roles!r:.100}")
+    for role, name in roles.items():
+        if name is not None and not isinstance(name, str):
+            raise InvalidArgumentError(f"{role}_token must be a name or None, not {name!r:.100}")
+    return roles
 
 
 def can_have_role(name: object, role: Role, ordinary: Mapping[bytes, int], special: Collection[str]) -> bool:

@@ -29,7 +29,7 @@ from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import Template
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.utf8 import encode_segment, to_utf8
+from tokjax.core.utf8 import decode_text, encode_segment, to_utf8
 from tokjax.core.vocabulary import (
     ROLES,
     TEMPLATE_ROLES,
@@ -534,7 +534,7 @@ def _decode_batch(
     errors: str = "replace",
 ) -> list[str]:
     texts = _decode_rows(tokenizer, *protocol.as_flat_rows(rows), skip_special_tokens)
-    return [text.decode("utf-8", errors) for text in texts]
+    return [decode_text(text, errors) for text in texts]
 
 
 def _decode_rows(
