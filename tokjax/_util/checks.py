@@ -104,7 +104,8 @@ def check_choice(name: str, value: object, choices: Iterable[object], advice: st
 def check_names(name: str, value: Any) -> list[str]:
     """Returns names as a list; raises `InvalidArgumentError` unless `value` is an iterable of `str`."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
-        raise InvalidArgumentError(f"{name} must be a list of names, such as ['x'], not {value!r:.100}")
+        advice = f"; pass [{value!r}]" if isinstance(value, (str, bytes)) else ""
+        raise InvalidArgumentError(f"{name} must be a list of names, not {value!r:.100}{advice}")
     names = list(value)
     for one in names:
         if not isinstance(one, str):

@@ -30,7 +30,7 @@ from tokjax.core.json_records import to_json_values
 from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.result_mapping import accept_results
-from tokjax.core.utf8 import decode_text
+from tokjax.core.utf8 import check_error_handler
 from tokjax.core.vocabulary import drop_lookup_roles, format_token
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
@@ -201,7 +201,8 @@ def decode(
     Raises:
         UnknownTokenError: an id is not in the vocabulary.
     """
-    return decode_text(decode_bytes(tokenizer, ids, skip_special_tokens=skip_special_tokens), errors)
+    check_error_handler(errors)
+    return decode_bytes(tokenizer, ids, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
 
 
 @singledispatch
@@ -223,21 +224,23 @@ def decode_batch(
     Raises:
         UnknownTokenError: an id is not in the vocabulary.
     """
+    check_error_handler(errors)
     ids, splits = as_flat_rows(rows)
     text, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
     bounds = np.append(0, stops)[splits].tolist()  # row splits of ids, as positions in the bytes
     data = text.tobytes()
-    return [decode_text(data[start:stop], errors) for start, stop in itertools.pairwise(bounds)]
+    return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
 
 
 def decode_row_by_row(
     tokenizer: Any, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
 ) -> list[str]:
     """Implements `decode_batch` by `decode_bytes`, for types whose decoding is more than joining tokens."""
+    check_error_handler(errors)
     ids, splits = as_flat_rows(rows)
     split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
     texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)
-    return [decode_text(text, errors) for text in texts]
+    return [text.decode("utf-8", errors) for text in texts]
 
 
 def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:

@@ -23,6 +23,7 @@ See docs/offsets.md, "Unusual input".
 
 from __future__ import annotations
 
+import codecs
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -94,18 +95,13 @@ def from_characters(characters: str) -> bytes:
     return characters.encode("utf-8", "surrogateescape")
 
 
-def decode_text(data: bytes, errors: str) -> str:
-    """Decodes bytes as UTF-8.
-
-    Raises:
-        InvalidArgumentError: `errors` is not the name of an error handler.
-        UnicodeDecodeError: the bytes are not valid UTF-8, and `errors` is `"strict"`.
-    """
+def check_error_handler(errors: str) -> None:
+    """Raises `InvalidArgumentError` unless `errors` is the name of an error handler, as in `bytes.decode`."""
     try:
-        return data.decode("utf-8", errors)
-    except (LookupError, TypeError, UnicodeEncodeError):
+        codecs.lookup_error(errors)
+    except (LookupError, TypeError, ValueError):
         raise InvalidArgumentError(
-            f"errors must be 'replace', 'strict', 'ignore' or another error handler of bytes.decode, not "
+            "errors must be 'replace', 'strict', 'ignore' or another error handler of bytes.decode, not "
             f"{errors!r:.100}"
         ) from None
 

@@ -350,7 +350,7 @@ def make_vocabulary(
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
     """
-    special = special or {}
+    special = {} if special is None else special
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
     duplicate_token_ids, unreachable_ids = duplicate_token_ids or {}, unreachable_ids or {}
@@ -364,7 +364,8 @@ def make_vocabulary(
     ]
     unreachable = [(name or "the empty token", id_) for name, id_ in unreachable_ids.items()]
     _check_tokens(ordinary, (*separate, *unreachable), special)
-    declared = {role: name for role, name in check_role_names(roles or {}).items() if name is not None}
+    roles = check_role_names({} if roles is None else roles)
+    declared = {role: name for role, name in roles.items() if name is not None}
     for role, name in declared.items():
         if not can_have_role(name, role, ordinary, special):
             raise InvalidArgumentError(

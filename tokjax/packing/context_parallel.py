@@ -114,7 +114,7 @@ def _reorder_batch(batch: Any, cp_size: int, strategy: str, axis: int, inverse: 
 
 @jit_eager
 def _reorder_array(array: Any, cp_size: int, strategy: str, axis: int, inverse: bool) -> Any:
-    if not -array.ndim <= axis < array.ndim:
+    if not -array.ndim <= check_int("axis", axis) < array.ndim:
         raise InvalidArgumentError(f"an array of shape {array.shape} has no axis {axis}; pass axis=")
     first = axis % array.ndim
     parts = 2 * cp_size if strategy == "dual_chunk" else cp_size

@@ -299,9 +299,7 @@ def _build_alternatives(names: list[str], depth: int) -> str:
 
 
 def _check_names(argument: str, requested: Collection[str], available: frozenset[str]) -> frozenset[str]:
-    if isinstance(requested, str):
-        raise InvalidArgumentError(f"{argument} is a collection of names or 'all', not {requested!r}")
-    names = frozenset(requested if isinstance(requested, frozenset) else check_names(argument, requested))
+    names = frozenset(check_names(f"{argument}, if it is not 'all',", requested))
     unknown = sorted(names - available)
     if unknown:
         raise InvalidArgumentError(

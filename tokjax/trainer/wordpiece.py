@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int, check_names
+from tokjax._util.checks import check_int
 from tokjax._util.progress import show_progress_bar
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import make_vocabulary
@@ -292,6 +292,6 @@ def _check_options(
     check_int("min_frequency", min_frequency, minimum=1)
     if limit_alphabet is not None:
         check_int("limit_alphabet", limit_alphabet, minimum=1)
-    for character in check_names("initial_alphabet", initial_alphabet):
+    for character in initial_alphabet:
         if not isinstance(character, str) or len(character) != 1 or not is_encodable(character):
             raise InvalidArgumentError(f"initial_alphabet must contain single characters, not {character!r}")
