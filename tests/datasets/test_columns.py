@@ -149,7 +149,7 @@ class TestWriting:
             (lambda: Column("tokens", bool), "the name 'tokens' is reserved"),
             (lambda: Column("mask", "str"), "mask"),
             (lambda: Column("mask", "int8", fill=300), "fill"),
-            (lambda: Column("mask", bool, per="word"), "per must be one of"),
+            (lambda: Column("mask", bool, per="word"), "per must be 'token' or"),
         ],
     )
     def test_wrong_columns(self, make, message):

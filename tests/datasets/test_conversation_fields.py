@@ -170,7 +170,7 @@ def test_last_answer():
         ({"variables": {"messages": []}}, "variables must map names .* than 'add_generation_prompt', "),
         ({"variable_keys": "x"}, r"such as \['enable_thinking'\], .*, not 'x'"),
         ({"variable_keys": ["messages"]}, r"keys of records, .* than .*'messages', not \['messages'\]"),
-        ({"train_on": "first"}, r"train_on must be one of \('all', 'last'\), not 'first'"),
+        ({"train_on": "first"}, "train_on must be 'all' or 'last', not 'first'"),
         ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
         (
             {"columns": [Column("roles", "int8", source="field")]},

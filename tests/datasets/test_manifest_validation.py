@@ -62,7 +62,7 @@ MISSING = object()
         ("packed", (*OPTIONS, "chunk_size"), 3, "plan.options has an unknown 'chunk_size'"),
         ("packed", (*OPTIONS, "chunk_tokens"), 0, "plan.options: chunk_tokens must be at least 1, not 0"),
         ("packed", (*OPTIONS, "add_eos_between_docs"), 1, r"options\['add_eos_between_docs'\] is 1"),
-        ("packed", (*OPTIONS, "allowed_special"), [1], r"allowed_special must be .* names .*, not \[1\]"),
+        ("packed", (*OPTIONS, "allowed_special"), [1], "allowed_special must be a list of names, .* is 1"),
         ("tokenized", (*OPTIONS, "max_tokens"), True, "max_tokens must be an integer, not True"),
         ("bucketed", (*OPTIONS, "bucket_boundaries"), [60, 20, 100], r"boundaries'\] is \[60, 20, 100\]"),
         ("packed", ("source",), 5, "source is 5"),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from tokjax._util.checks import check_choice
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -140,10 +141,7 @@ class Column(StoredColumn):
             ("per", self.per, get_args(Per)),
             ("source", self.source, get_args(ColumnSource)),
         ):
-            if value not in allowed:
-                raise InvalidArgumentError(
-                    f"column {self.name!r}: {option} must be one of {allowed}, not {value!r}"
-                )
+            check_choice(f"column {self.name!r}: {option}", value, allowed)
         if self.source == "byte_lengths" and (self.per != "token" or self.kind not in "iu"):
             raise InvalidArgumentError(
                 f"column {self.name!r}: source='byte_lengths' needs per='token' and a dtype of integers, "

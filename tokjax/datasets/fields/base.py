@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, check_names
 from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.datasets.columns import check_columns
@@ -173,11 +173,7 @@ def set_options(field: Any, *, per_token: bool = True) -> None:
         elif each.type == "bool":
             value = bool(value)
         elif each.type == "Special":
-            if not all(isinstance(name, str) for name in value):
-                raise InvalidArgumentError(
-                    f"{each.name} must be 'all' or names of special tokens, not {value!r:.80}"
-                )
-            value = sort_special_names(value)
+            value = sort_special_names(value if value == "all" else check_names(each.name, value))
         elif each.name == "columns":
             value = _check_columns(field, per_token=per_token)
         object.__setattr__(field, each.name, value)
