@@ -259,9 +259,7 @@ class BucketedDataset(TokenDataset):
     @property
     def bucket_boundaries(self) -> Sequence[int]:
         """Maximum number of ids per document of each bucket, in increasing order."""
-        field = self.field
-        assert isinstance(field, BucketedTokenField)
-        return field.bucket_boundaries
+        return tuple(self.manifest.plan.options["bucket_boundaries"])
 
     def get_bucket_id(self, length: int) -> int:
         """Returns the index of the bucket for documents of `length` ids."""

@@ -27,7 +27,12 @@ from tokjax.datasets.columns import LOSS_MASK, compute_byte_lengths, convert_val
 from tokjax.datasets.fields.base import RowsWithColumns, TokenField
 from tokjax.datasets.fields.conversation import ChatField, ConversationField
 from tokjax.datasets.fields.preference import PreferenceField
-from tokjax.datasets.fields.text_fields import PackedTokenField, RawTextField
+from tokjax.datasets.fields.text_fields import (
+    BucketedTokenField,
+    PackedTokenField,
+    RawTextField,
+    TokenizedTextField,
+)
 from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
@@ -162,7 +167,7 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
     elif isinstance(field, ChatField):
         rows, num_dropped = _truncate(rows, field.max_tokens)
-    elif not isinstance(field, TokenField):  # (a custom field adds its own special tokens)
+    elif isinstance(field, (TokenizedTextField, BucketedTokenField)):  # (others add their own special tokens)
         rows, num_dropped = apply_tokenizer_template(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )

@@ -65,6 +65,8 @@ class StoredTokens(StoredIds):
         columns: side columns, with a value per token or per document.
     """
 
+    TYPE_ID: ClassVar[int]
+
     columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
 
     @property

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tokjax._util.checks import check_int
-from tokjax.datasets.fields.base import TokenField
+from tokjax.datasets.fields.base import StoredTokens, TokenField
 from tokjax.datasets.fields.conversation import ChatField
 from tokjax.datasets.fields.preference import PreferenceField
 from tokjax.datasets.fields.text_fields import (
@@ -30,14 +30,8 @@ if TYPE_CHECKING:
     from tokjax.datasets.columns import Column
 
 
-Field: TypeAlias = (
-    RawTextField
-    | TokenizedTextField
-    | SentencePieceTextField
-    | PackedTokenField
-    | BucketedTokenField
-    | TokenField
-)
+Field: TypeAlias = RawTextField | StoredTokens | TokenField
+"""Any field: of texts, built-in fields of tokens, and custom ones."""
 FIELDS: dict[int, type[Field]] = {
     field.TYPE_ID: field
     for field in (
