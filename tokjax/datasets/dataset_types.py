@@ -33,7 +33,7 @@ from tokjax.errors import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -172,39 +172,49 @@ class TokenDataset(Dataset):
         return self._gather(starts, lengths).astype(np.int32)
 
     def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns the same as `gather_ranges`, in the dtype of the files.
-
-        One join of slices is faster than copying each range. A slice at the end of a shard is too short; it
-        is replaced and the join repeated.
-        """
+        """Returns the same as `gather_ranges`, in the dtype of the files."""
         shards = np.searchsorted(self._item_starts, starts, "right") - 1
         distinct = set(shards.tolist())
         if self._files.reads_ranges:
-            joined = b"".join(
-                each.data for each in self._read_slices(self._data, self._split_ranges(starts, lengths))
-            )
+            parts = self._read_slices(self._data, self._split_ranges(starts, lengths))
+            joined = b"".join(each.data for each in parts)
         elif len(distinct) > self._max_held_shards:
             self._check_download_limit(distinct)
             joined = self._join_by_shard(starts, lengths)
         else:
-            item_bytes = self._data.bits // 8
             raw = {shard: self._open(shard, self._data).raw for shard in distinct}
-            positions = (starts - self._item_starts.take(shards)) * item_bytes
-            sizes = (lengths * item_bytes).tolist()
-            windows: list[bytes | memoryview] = [
-                raw[shard][position : position + nbytes]
-                for shard, position, nbytes in zip(shards.tolist(), positions.tolist(), sizes, strict=True)
-            ]
-            joined = b"".join(windows)
-            if len(joined) < sum(sizes):
-                for i, window in enumerate(windows):
-                    if len(window) < sizes[i]:
-                        windows[i] = self._join_by_shard(starts[i : i + 1], lengths[i : i + 1])
-                joined = b"".join(windows)
+            joined = self._join_raw(raw, shards, starts, lengths)
         return np.frombuffer(joined, self._data.dtype)
 
+    def _join_raw(
+        self,
+        raw: Mapping[int, memoryview],
+        shards: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> bytes:
+        """Returns the bytes of ranges in open shards.
+
+        One join of slices is faster than copying each range. A slice at the end of a shard is too short; it
+        is replaced and the join repeated.
+        """
+        item_bytes = self._data.bits // 8
+        positions = (starts - self._item_starts.take(shards)) * item_bytes
+        sizes = (lengths * item_bytes).tolist()
+        windows: list[bytes | memoryview] = [
+            raw[shard][position : position + nbytes]
+            for shard, position, nbytes in zip(shards.tolist(), positions.tolist(), sizes, strict=True)
+        ]
+        joined = b"".join(windows)
+        if len(joined) == sum(sizes):
+            return joined
+        for i, window in enumerate(windows):
+            if len(window) < sizes[i]:
+                windows[i] = self._join_by_shard(starts[i : i + 1], lengths[i : i + 1])
+        return b"".join(windows)
+
     def _join_by_shard(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> bytes:
-        """Returns the bytes of ranges, but holds one shard at a time, since there are too many of them."""
+        """Returns the bytes of ranges. Reads shard by shard, and holds no more than one."""
         slices = self._split_ranges(starts, lengths)
         parts = [b""] * len(slices)
         for i in sorted(range(len(slices)), key=slices.__getitem__):

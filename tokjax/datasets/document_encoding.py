@@ -12,6 +12,7 @@ adds special tokens, and truncated where ids are truncated.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.corpus.sources import ReadingReport
-from tokjax.datasets.columns import LOSS_MASK, compute_byte_lengths, convert_values, get_record_columns
+from tokjax.datasets.columns import LOSS_MASK, compute_byte_lengths, convert_values
 from tokjax.datasets.fields.base import RowsWithColumns, TokenField
 from tokjax.datasets.fields.conversation import ChatField, ConversationField
 from tokjax.datasets.fields.preference import PreferenceField
@@ -37,7 +38,7 @@ from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -178,10 +179,11 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     if field.columns:
         around = tuple(map(len, get_surrounding_ids(field)))
         layout = _Layout(np.asarray(plain.lengths, np.int64), num_dropped, *around)
-        side_columns = _build_side_columns(field.columns, documents, layout, computed)
+        records = (documents.get_values(i) for i in itertools.count())
         for column in field.columns:
+            values = next(records) if column.source == "record" else computed[column.name]
             per = encoded.items if column.per == "token" else encoded.documents
-            per[column.name] = side_columns[column.name]
+            per[column.name] = _compute_side_column(column, values, documents, layout)
     if isinstance(field, ConversationField) and field.without_targets != "keep":
         return _drop_without_targets(field, documents, encoded)
     return encoded
@@ -276,73 +278,64 @@ class _Layout(NamedTuple):
     num_after: int
 
     @property
-    def full_splits(self) -> NDArray[np.int64]:
-        """Splits of the documents with special tokens, before truncation: `int64`, `(documents + 1,)`."""
-        return make_row_splits(self.lengths + self.num_before + self.num_after)
+    def full_lengths(self) -> NDArray[np.int64]:
+        """Number of ids of each document with special tokens, before truncation: shape `(documents,)`."""
+        return self.lengths + self.num_before + self.num_after
 
-    def surround(self, values: NDArray[Any], fill: Any) -> NDArray[Any]:
-        """Returns values of documents without special tokens, with the fill value for special tokens."""
-        if not self.num_before and not self.num_after:
-            return values
-        splits = self.full_splits
-        full = np.full(int(splits[-1]), fill, values.dtype)
-        full[concatenate_ranges(splits[:-1] + self.num_before, self.lengths)] = values
-        return full
+    def store(self, values: NDArray[Any], counts: NDArray[np.int64], fill: Any) -> NDArray[Any]:
+        """Returns values of all documents as they are stored.
 
-    def truncate(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Removes the values of ids that are dropped from values with those of special tokens."""
+        Args:
+            values: values, concatenated.
+            counts: number of values of each document, of `lengths` or of `full_lengths`, which has those of
+                special tokens.
+            fill: value of special tokens.
+        """
+        splits = make_row_splits(self.full_lengths)
+        starts = np.where(counts == self.full_lengths, 0, self.num_before) + splits[:-1]
+        stored = np.full(int(splits[-1]), fill, values.dtype)
+        stored[concatenate_ranges(starts, counts)] = values
         if not self.num_dropped.any():
-            return values
-        ends = self.full_splits[1:] - self.num_after
-        is_kept = np.ones(len(values), bool)
-        is_kept[concatenate_ranges(ends - self.num_dropped, self.num_dropped)] = False
-        return values[is_kept]
+            return stored
+        is_kept = np.ones(len(stored), bool)
+        starts = splits[1:] - self.num_after - self.num_dropped
+        is_kept[concatenate_ranges(starts, self.num_dropped)] = False
+        return stored[is_kept]
 
 
-def _build_side_columns(
-    columns: Sequence[Column], documents: Documents, layout: _Layout, computed: Mapping[str, Any]
-) -> dict[str, NDArray[Any]]:
-    """Returns the values of side columns as they are stored, except that booleans are not packed.
+def _compute_side_column(column: Column, values: Any, documents: Documents, layout: _Layout) -> NDArray[Any]:
+    """Returns the values of a side column as they are stored, except that booleans are not packed.
 
     Args:
-        columns: side columns of the field.
-        documents: documents, whose records have the values of some columns.
+        column: side column.
+        values: values that the field computed, for ids without special tokens; values of each document, for
+            a column that comes from records.
+        documents: documents of the values.
         layout: lengths of the documents.
-        computed: values of the other columns, for ids without special tokens.
     """
-    built = {}
-    for index, column in enumerate(get_record_columns(columns)):
-        values = documents.get_values(index)
-        if column.per == "document":
-            built[column.name] = np.array(values, column.dtype).reshape(-1)
-            continue
-        expected = layout.lengths
-        with_special = expected + layout.num_before + layout.num_after
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
-        is_wrong = (lengths != expected) & (lengths != with_special)
-        if is_wrong.any():
-            i = int(is_wrong.argmax())
-            more = (
-                f", or {with_special[i]} with special tokens" if layout.num_before + layout.num_after else ""
-            )
-            raise InvalidArgumentError(
-                f"{documents.get_name(i)}, column {column.name!r}: {lengths[i]} values for {expected[i]} "
-                f"ids; pass one value for each id{more}. Its batch was not written"
-            )
-        before, after = (np.full(count, column.fill, column.dtype) for count in layout[2:])
-        parts = [
-            part
-            for value, length in zip(values, with_special.tolist(), strict=True)
-            for part in ((value,) if len(value) == length else (before, value, after))
-        ]
-        built[column.name] = layout.truncate(np.concatenate([np.zeros(0, column.dtype), *parts]))
-    for column in columns:
-        if column.name in computed:
-            converted = _convert_computed(column, computed[column.name], documents, layout.lengths)
-            if column.per == "token":
-                converted = layout.truncate(layout.surround(converted, column.fill))
-            built[column.name] = converted
-    return {column.name: built[column.name] for column in columns}
+    counts = layout.lengths
+    if column.source != "record":
+        values = _convert_computed(column, values, documents, counts)
+    elif column.per == "document":
+        return np.array(values, column.dtype).reshape(-1)
+    else:
+        counts = np.fromiter(map(len, values), np.int64, len(values))
+        values = np.concatenate([np.zeros(0, column.dtype), *values])
+        _check_counts(column, counts, documents, layout)
+    return layout.store(values, counts, column.fill) if column.per == "token" else values
+
+
+def _check_counts(column: Column, counts: NDArray[np.int64], documents: Documents, layout: _Layout) -> None:
+    """Raises `InvalidArgumentError` unless records have a value for each id, or for each stored id."""
+    is_wrong = (counts != layout.lengths) & (counts != layout.full_lengths)
+    if is_wrong.any():
+        i = int(is_wrong.argmax())
+        has_special = layout.num_before + layout.num_after
+        more = f", or {layout.full_lengths[i]} with special tokens" if has_special else ""
+        raise InvalidArgumentError(
+            f"{documents.get_name(i)}, column {column.name!r}: {counts[i]} values for {layout.lengths[i]} "
+            f"ids; pass one value for each id{more}. Its batch was not written"
+        )
 
 
 def _convert_computed(
