@@ -156,32 +156,17 @@ class Column(StoredColumn):
         object.__setattr__(self, "fill", fill.item())
 
 
-def check_columns(field: str, columns: object, *, per_token: bool = True) -> tuple[Column, ...]:
+def check_columns(columns: object) -> tuple[Column, ...]:
     """Returns the columns of a field as a tuple.
-
-    Args:
-        field: name of the field's class, for error messages.
-        columns: columns that were passed to the field.
-        per_token: whether the field stores tokens, so that columns per token are possible.
 
     Raises:
         InvalidArgumentError: `columns` is not a list of columns, or two columns have the same name.
     """
-    if isinstance(columns, Column) or not isinstance(columns, (list, tuple)):
+    if not isinstance(columns, (list, tuple)) or not all(isinstance(each, Column) for each in columns):
         raise InvalidArgumentError(
-            f"columns must be a list, such as [Column('loss_mask', 'bool')], not {columns!r:.100}"
+            "columns must be a list of tokjax.datasets.Column, such as [Column('loss_mask', 'bool')], not "
+            f"{columns!r:.100}"
         )
-    for column in columns:
-        if not isinstance(column, Column):
-            raise InvalidArgumentError(
-                f"columns must be a list of tokjax.datasets.Column, such as [Column('loss_mask', 'bool')], "
-                f"and one is {column!r:.100}"
-            )
-        if column.per == "token" and not per_token:
-            raise InvalidArgumentError(
-                f"{field} stores no tokens, and column {column.name!r} has a value per token; pass "
-                "per='document', or store ids, for instance with TokenizedTextField"
-            )
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:
@@ -205,7 +190,7 @@ def parse_columns(described: object) -> tuple[Column, ...]:
     columns = tuple(
         Column(**{key: value for key, value in entry.items() if key != "bits"}) for entry in described
     )
-    if describe_columns(check_columns("", columns)) != described:
+    if describe_columns(check_columns(columns)) != described:
         raise ValueError(f"plan.columns is {described!r:.200}")
     return columns
 

@@ -159,14 +159,10 @@ class TokenField(StoredIds, ABC):
         """
 
 
-def set_options(field: Any, *, per_token: bool = True) -> None:
+def set_options(field: Any) -> None:
     """Checks the options of a built-in field by their annotations, and stores equal ones in the same form.
 
     Integers are at least 1. Special tokens are sorted. Columns become a tuple.
-
-    Args:
-        field: field whose options are set.
-        per_token: whether the field stores tokens, so that columns per token are possible.
     """
     for each in dataclasses.fields(field):
         value = getattr(field, each.name)
@@ -177,7 +173,9 @@ def set_options(field: Any, *, per_token: bool = True) -> None:
         elif each.type == "Special":
             value = sort_special_names(value if value == "all" else check_names(each.name, value))
         elif each.name == "columns":
-            value = _check_columns(field, per_token=per_token)
+            value = check_columns(value)
+            for column in value:
+                _check_column(field, column)
         object.__setattr__(field, each.name, value)
 
 
@@ -202,17 +200,19 @@ def as_boundaries(boundaries: object) -> set[int]:
     return {check_int("bucket_boundaries", boundary, minimum=1) for boundary in boundaries}
 
 
-def _check_columns(field: Any, *, per_token: bool) -> tuple[Column, ...]:
-    """Returns the columns of a built-in field as a tuple."""
+def _check_column(field: Any, column: Column) -> None:
+    """Raises `InvalidArgumentError` for a column that a built-in field can't have."""
     kind = type(field).__name__
-    columns = check_columns(kind, field.columns, per_token=per_token)
-    for column in columns:
-        if column.source == "field" and not isinstance(field, TokenField):
-            raise InvalidArgumentError(
-                f"{kind} computes no column {column.name!r}; only ChatField and custom fields have columns "
-                "with source='field'"
-            )
-    return columns
+    if column.per == "token" and field.DATA == "text":
+        raise InvalidArgumentError(
+            f"{kind} stores no tokens, and column {column.name!r} has a value per token; pass "
+            "per='document', or store ids, for instance with TokenizedTextField"
+        )
+    if column.source == "field" and not isinstance(field, TokenField):
+        raise InvalidArgumentError(
+            f"{kind} computes no column {column.name!r}; only ChatField and custom fields have columns "
+            "with source='field'"
+        )
 
 
 def sort_special_names(names: Special) -> str | tuple[str, ...]:

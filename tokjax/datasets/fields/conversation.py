@@ -92,7 +92,7 @@ class ConversationField(TokenField):
                 "variables, variable_keys and date are for chat templates; pass template=, such as "
                 "load_chat_template(PATH)"
             )
-        columns: Sequence[Column] = check_columns(type(self).__name__, self.columns)
+        columns: Sequence[Column] = check_columns(self.columns)
         columns = [*self.COMPUTED, *(column for column in columns if column not in self.COMPUTED)]
         object.__setattr__(self, "columns", columns)
         set_options(self)

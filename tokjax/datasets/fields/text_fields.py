@@ -164,7 +164,7 @@ class RawTextField:
 
     def __post_init__(self, encoding: str) -> None:
         """Checks the options."""
-        set_options(self, per_token=False)
+        set_options(self)
         if not _is_utf8(encoding):
             raise InvalidArgumentError(
                 f"encoding is {encoding!r}, and texts are stored as UTF-8; omit it, and decode bytes of "
