@@ -42,9 +42,11 @@ def test_table_equals_the_shards(path, change):
     for name in ("num_items", "num_documents", "num_dropped"):
         assert manifest.get_counts(name).tolist() == [shard[name] for shard in described]
     assert list(pickle.loads(pickle.dumps(manifest)).shards) == list(manifest.shards)
-    before = manifest.fingerprint
     write_manifest(path, manifest)
-    assert read_manifest(path).fingerprint == before
+    again = read_manifest(path)
+    assert again == manifest
+    assert again.fingerprint == manifest.fingerprint
+    assert again.shards != manifest.shards[:-1]
 
 
 def test_shard_outside_of_the_list(path):

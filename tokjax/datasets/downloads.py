@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 
+_SUBDIRECTORY = re.compile("[0-9a-f]{16}")
 _COPY = re.compile(r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|tokenizer\.tokjax\.json")
 _PARTIAL = re.compile(r"\..*\.partial")
 _MARK = ".tokjax-copies"
@@ -314,8 +315,8 @@ def _mark(directory: Path) -> None:
 
 def _holds_copies(path: Path) -> bool:
     """Returns whether a path is a marked subdirectory of copies, and not a dataset, or a link to one."""
-    is_marked = not path.is_symlink() and (path / _MARK).is_file()
-    return is_marked and not (path / MANIFEST_FILE).exists()
+    is_marked = _SUBDIRECTORY.fullmatch(path.name) and not path.is_symlink() and (path / _MARK).is_file()
+    return bool(is_marked) and not (path / MANIFEST_FILE).exists()
 
 
 class _Copy(NamedTuple):

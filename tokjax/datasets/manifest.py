@@ -160,6 +160,14 @@ class ShardTable(Sequence[Shard]):
         rows = self._rows[index]
         return tuple(map(unpack_shard, rows)) if isinstance(index, slice) else unpack_shard(rows)
 
+    def __eq__(self, other: object) -> bool:
+        """Returns whether another sequence has equal shards."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        """Returns a hash that is the same for equal tables."""
+        return hash(tuple(self._rows))
+
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """The counts in `TOTALS` of each shard, shape `(shards, counts)`."""
