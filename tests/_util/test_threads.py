@@ -110,7 +110,7 @@ def pool():
 @given(
     st.lists(st.integers(0, 9), max_size=20),
     st.booleans(),
-    st.sampled_from(["threads", "executor", "workers"]),
+    st.sampled_from(["threads", "workers"]),
     st.integers(1, 4),
 )
 @example([1], True, "threads", 1)
@@ -124,7 +124,6 @@ def test_results_before_an_error(pool, items, source_fails, method, concurrency)
 
     maps = {
         "threads": partial(map_in_threads, partial(divide_shared, 12), threads=concurrency),
-        "executor": partial(map_in_threads, partial(divide_shared, 12), threads=concurrency, executor=pool),
         "workers": partial(map_in_workers, divide_shared, SHARED, concurrency=concurrency, executor=pool),
     }
     assert collect_until_error(maps[method](items=source())) == collect_until_error(
@@ -133,12 +132,8 @@ def test_results_before_an_error(pool, items, source_fails, method, concurrency)
 
 
 def test_results_before_executor_breaks():
-    for run in (
-        partial(map_in_threads, partial(divide_shared, 12)),
-        partial(map_in_workers, divide_shared, SHARED),
-    ):
-        done, error = collect_until_error(run(itertools.count(1), 2, executor=FakeExecutor(breaks_at=7)))
-        assert (done, error) == ([12, 6, 4, 3, 2, 2, 1], "no more")
+    results = map_in_workers(divide_shared, SHARED, itertools.count(1), 2, FakeExecutor(breaks_at=7))
+    assert collect_until_error(results) == ([12, 6, 4, 3, 2, 2, 1], "no more")
 
 
 def test_keyboard_interrupt_is_not_deferred():

@@ -19,7 +19,8 @@ from tokjax._util.atomic_files import (
     resolve,
 )
 from tokjax._util.checks import check_int
-from tokjax._util.threads import check_executor, resolve_num_threads
+from tokjax._util.executors import check_executor
+from tokjax._util.threads import resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files
