@@ -19,7 +19,8 @@ from tests.support.loader_cases import TOKENIZER
 from tests.support.rejections import rejects
 from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
-from tokjax.corpus.readers import TextChunk, iter_file_chunks
+from tokjax.corpus.readers import iter_file_chunks
+from tokjax.corpus.records import MemoryChunk
 from tokjax.corpus.tables import TableChunk
 from tokjax.datasets import Column
 from tokjax.errors import SourceError, TokjaxError
@@ -62,9 +63,9 @@ class TestRowGroups:
     def test_large_groups_are_read_in_parts(self, path, monkeypatch):
         monkeypatch.setattr(tables, "_ROWS_PER_READ", 10)
         chunks = list_chunks(path, 100)
-        assert {type(chunk) for chunk in chunks} == {TextChunk}
-        assert max(len(chunk.texts) for chunk in chunks) == 10
-        assert [text for chunk in chunks for text in chunk.texts] == TEXTS[:-1]
+        assert {type(chunk) for chunk in chunks} == {MemoryChunk}
+        assert max(len(chunk.items) for chunk in chunks) == 10
+        assert [text for chunk in chunks for text in chunk.items] == TEXTS[:-1]
         assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
 
     def test_workers_read_row_groups(self, path, monkeypatch):

@@ -17,7 +17,6 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
 from tokjax.corpus.files import is_compressed
-from tokjax.corpus.record_fields import NAME_THE_FIELD, drop_bad_records
+from tokjax.corpus.records import NAME_THE_FIELD, Choose, RowChunk, SizedRecords
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -62,40 +61,17 @@ class _Batch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TableChunk:
-    """Row groups of a Parquet file, or all rows of an Arrow file. The rows are read when they are needed.
+class TableChunk(RowChunk):
+    """Row groups of a Parquet file, or all rows of an Arrow file.
 
     Attributes:
-        path: the path of the file.
         kind: the format, `"parquet"` or `"arrow"`.
-        field: the name of the text column.
-        start: the first row group.
-        stop: the row group after the last one.
-        first_row: the number of the first row in the file.
-        nbytes: the size of all columns in bytes, before compression.
-        read_nbytes: the bytes of the file that are read for this chunk, for a progress bar.
     """
 
-    path: Path
     kind: str
-    field: str
-    start: int
-    stop: int
-    first_row: int
-    nbytes: int
-    read_nbytes: int
-
-    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
-        """Returns `(text, True)` for each text: every text starts a document.
-
-        Args:
-            bad: the list to which the errors of bad records are appended; a table has none.
-        """
-        texts = chain.from_iterable(texts for texts, _ in self.iter_texts())
-        return [(text, True) for text in drop_bad_records(texts, bad)]
 
     def iter_texts(self) -> Iterator[tuple[list[Text | SourceError], int]]:
-        """Yields `(texts, read_nbytes)` for some rows at a time. Rows whose text is null are skipped."""
+        """Yields `(texts, read_nbytes)` for some rows at a time, without a record for each."""
 
         def choose(schema: Any) -> list[str]:
             _check_text_column(self.path, self.field, schema)
@@ -106,22 +82,8 @@ class TableChunk:
                 texts = [text for text in batch.arrays[0].to_pylist() if text is not None]
                 yield texts, batch.read_nbytes
 
-    def read_records(self, choose: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields `(location, record)` for each row; `location` names it in errors.
-
-        Args:
-            choose: function of the names of all columns that returns those to read.
-        """
-        for location, record, _, _ in self.iter_sized_records(choose):
-            yield location, record
-
-    def iter_sized_records(
-        self, choose: Callable[[list[str]], list[str]]
-    ) -> Iterator[tuple[str, dict[str, Any], int, int]]:
-        """Yields `(location, record, nbytes, read_nbytes)` for each row.
-
-        `nbytes` is the mean size of rows in memory, and `read_nbytes` the bytes of the file that were read.
-        """
+    def iter_sized_records(self, choose: Choose) -> SizedRecords:
+        """Yields the rows; their sizes are the mean size of some rows."""
         name = get_path_or_url(self.path)
         names: list[str] = []
 
@@ -156,7 +118,7 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
     """
     size = path.stat().st_size
     if kind == "arrow":
-        yield TableChunk(path, kind, field, 0, 0, 0, size, size)
+        yield TableChunk(path, field, 0, 0, 0, size, size, kind)
         return
     with report_table_damage(path, kind, [field]):
         metadata = _read_metadata(path)
@@ -173,7 +135,7 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
         if rows and (nbytes >= target_nbytes or group == metadata.num_row_groups - 1):
             end = first_row + rows
             read_nbytes = round(end * nbytes_per_row) - round(first_row * nbytes_per_row)
-            yield TableChunk(path, kind, field, start, group + 1, first_row, nbytes, read_nbytes)
+            yield TableChunk(path, field, start, group + 1, first_row, nbytes, read_nbytes, kind)
             start, first_row, rows, nbytes = group + 1, end, 0, 0
 
 
@@ -423,7 +385,7 @@ def drop_null_keys(value: Any, *, depth: int = 0) -> Any:
     return [drop_null_keys(inner, depth=depth + 1) for inner in value] if is_list else value
 
 
-def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[dict[str, Any]]:
+def iter_table_records(table: Any, choose: Choose) -> Iterator[dict[str, Any]]:
     """Yields the rows of a table in memory, or of a stream of record batches, as records.
 
     Args:
@@ -458,7 +420,7 @@ def is_ray_dataset(source: object) -> bool:
     return hasattr(source, "iter_batches") and hasattr(source, "iter_rows") and hasattr(source, "materialize")
 
 
-def iter_ray_tables(dataset: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[Any]:
+def iter_ray_tables(dataset: Any, choose: Choose) -> Iterator[Any]:
     """Yields the blocks of a dataset of Ray as tables of pyarrow, in their order.
 
     Args:
