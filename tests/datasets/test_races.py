@@ -99,7 +99,7 @@ def test_replacement_with_other_shapes_while_the_dataset_is_opened(old, monkeypa
 
 
 def test_dataset_is_missing_between_two_renames(old, monkeypatch):
-    moved = old.with_name("data.replaced")
+    moved = old.with_name("data.replaced.partial")
     old.rename(moved)
     sleeps = []
     monkeypatch.setattr(opening.time, "sleep", lambda _: sleeps.append(1) or moved.rename(old))

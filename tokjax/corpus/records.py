@@ -238,7 +238,7 @@ class RowChunk:
         return MemoryChunk(tuple(items), self.nbytes, self.read_nbytes, self.location)
 
     def iter_parts(self, choose: Choose | None, target_nbytes: int) -> Iterator[MemoryChunk]:
-        """Yields chunks of about `target_nbytes` bytes, with records if `choose` is given, else with texts."""
+        """Yields chunks of about `target_nbytes` bytes: of records with `choose`, and of texts without."""
         name, first = get_path_or_url(self.path), 0
         for items, nbytes, read_nbytes in gather(self._iter_sized_items(choose), target_nbytes):
             yield MemoryChunk(items, nbytes, read_nbytes, f"{name}, texts from {first}")
