@@ -115,9 +115,7 @@ def test_replacing_a_bundle(template, root):
         if bundle.exists():
             assert load_training_bundle(bundle).trained.merges in (old.merges, new.merges)
         else:
-            with pytest.raises(
-                ValueError, match=r"or rename bundle\.replaced\.partial to bundle"
-            ):
+            with pytest.raises(ValueError, match=r"or rename bundle\.replaced\.partial to bundle"):
                 load_training_bundle(bundle)
         replace()
         assert load_training_bundle(bundle).trained.merges == new.merges

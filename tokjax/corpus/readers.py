@@ -23,7 +23,7 @@ import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
@@ -172,10 +172,11 @@ def iter_file_chunks(
     if choose is not None:
         _reject_texts(files)
     encoded = [separator.encode("utf-8") for separator in separators]
+    text = _TextSplitter(encoded, target_nbytes, safe_splits)
     empty: list[Path] = []
     # Paths are made absolute: the workers of an executor may have another working directory.
     for path in map(Path.absolute, files.paths):
-        chunks = _iter_chunks(path, files, encoded, target_nbytes, choose, safe_splits=safe_splits)
+        chunks = _iter_chunks(path, files, text, choose)
         first = next(chunks, None)
         if first is None:
             empty.append(path)
@@ -197,34 +198,23 @@ def _reject_texts(files: TextFiles) -> None:
             )
 
 
-def _iter_chunks(
-    path: Path,
-    files: TextFiles,
-    separators: Sequence[bytes],
-    target_nbytes: int,
-    choose: Choose | None,
-    *,
-    safe_splits: bool,
-) -> Iterator[Chunk]:
+def _iter_chunks(path: Path, files: TextFiles, text: _TextSplitter, choose: Choose | None) -> Iterator[Chunk]:
     kind = get_format(path, files)
-    field = None if kind == "text" else files.field
     if kind in _PLANS:
-        for chunk in _PLANS[kind](path, kind, files.field, target_nbytes):
-            is_large = chunk.nbytes > _LARGE_CHUNKS * target_nbytes
-            yield from chunk.iter_parts(choose, target_nbytes) if is_large else [chunk]
-    elif is_compressed(path):
-        with open_decompressed(path) as (compressed, stream):
-            yield from _iter_stream_chunks(
-                path, stream, compressed.tell, field, separators, target_nbytes, safe_splits=safe_splits
-            )
+        for chunk in _PLANS[kind](path, kind, files.field, text.target_nbytes):
+            is_large = chunk.nbytes > _LARGE_CHUNKS * text.target_nbytes
+            yield from chunk.iter_parts(choose, text.target_nbytes) if is_large else [chunk]
+        return
+    if kind == "jsonl":
+        text = text.for_json_lines(files.field)
+    if is_compressed(path):
+        with open_decompressed(path) as (file, stream):
+            yield from text.iter_stream_chunks(path, stream, file.tell)
     else:
         with open_source(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            boundaries = _find_boundaries(
-                file, size, field, separators, target_nbytes, safe_splits=safe_splits
-            )
+            boundaries = text.find_boundaries(file)
         for start, stop in zip(boundaries, boundaries[1:], strict=False):
-            yield FileChunk(path, start, stop, stop - start, field)
+            yield FileChunk(path, start, stop, stop - start, text.field)
 
 
 def _plan_whole_file(path: Path, kind: str, field: str, _: int) -> Iterator[RowChunk]:
@@ -241,70 +231,73 @@ _PLANS: dict[str, Callable[[Path, str, str, int], Iterator[RowChunk]]] = {
 """Function that splits the files of each format with rows into chunks."""
 
 
-def _find_boundaries(
-    file: BinaryIO,
-    size: int,
-    field: str | None,
-    separators: Sequence[bytes],
-    target_nbytes: int,
-    *,
-    safe_splits: bool,
-) -> list[int]:
-    """Returns the chunk boundaries of a file that is not compressed, from 0 to its size.
+class _TextSplitter(NamedTuple):
+    """Splits text into chunks.
 
-    Files with records are split before line feeds, all others at separators and, if safe, between pre-tokens.
-    """
-    ends = [0, size] if size else [0]
-    num_chunks = -(-size // target_nbytes)
-    if field is not None:
-        return find_chunk_boundaries(file, num_chunks, b"\n") if num_chunks > 1 else ends
-    boundaries = (
-        find_chunk_boundaries(file, num_chunks, separators) if separators and num_chunks > 1 else ends
-    )
-    return refine_boundaries(file, boundaries, target_nbytes, separators) if safe_splits else boundaries
-
-
-def _iter_stream_chunks(
-    path: Path,
-    stream: BinaryIO,
-    get_position: Callable[[], int],
-    field: str | None,
-    separators: Sequence[bytes],
-    target_nbytes: int,
-    *,
-    safe_splits: bool,
-) -> Iterator[FileChunk]:
-    """Yields chunks of a stream that can't be read twice. Each chunk holds its bytes.
-
-    Args:
-        path: the path of the stream, for errors.
-        stream: the stream to read.
-        get_position: returns the progress in the file below the stream, in bytes.
-        field: the name of the text field if the stream is JSON lines, else `None`.
+    Attributes:
         separators: the byte strings between documents.
         target_nbytes: the target size of a chunk in bytes.
         safe_splits: whether text may also be split between pre-tokens.
+        field: the name of the text field if the text is JSON lines, else `None`.
     """
-    start = reported = 0
-    buffered = b""
-    while True:
-        with report_damage(path):
-            # Reads double in size while the buffer has no safe split: the total time stays linear.
-            block = stream.read(max(target_nbytes, len(buffered)))
-        buffered += block
-        split_point = (
-            len(buffered)
-            if not block
-            else _find_last_split(buffered, field, separators, safe_splits=safe_splits)
-        )
-        if split_point:
-            position = get_position()
-            yield FileChunk(
-                path, start, start + split_point, position - reported, field, buffered[:split_point]
-            )
-            start, buffered, reported = start + split_point, buffered[split_point:], position
-        if not block:
-            return
+
+    separators: Sequence[bytes]
+    target_nbytes: int
+    safe_splits: bool
+    field: str | None = None
+
+    def for_json_lines(self, field: str) -> _TextSplitter:
+        """Returns the splitter of JSON lines, which are split before line feeds."""
+        return _TextSplitter([b"\n"], self.target_nbytes, safe_splits=False, field=field)
+
+    def find_boundaries(self, file: BinaryIO) -> list[int]:
+        """Returns the chunk boundaries of a file that is not compressed, from 0 to its size."""
+        size = file.seek(0, os.SEEK_END)
+        boundaries = [0, size] if size else [0]
+        if self.separators and size > self.target_nbytes:
+            boundaries = find_chunk_boundaries(file, -(-size // self.target_nbytes), self.separators)
+        if not self.safe_splits:
+            return boundaries
+        return refine_boundaries(file, boundaries, self.target_nbytes, self.separators)
+
+    def iter_stream_chunks(
+        self, path: Path, stream: BinaryIO, get_position: Callable[[], int]
+    ) -> Iterator[FileChunk]:
+        """Yields chunks of a stream that can't be read twice. Each chunk holds its bytes.
+
+        Args:
+            path: the path of the stream, for errors.
+            stream: the stream to read.
+            get_position: returns the progress in the file below the stream, in bytes.
+        """
+        start = reported = 0
+        buffered = b""
+        while True:
+            with report_damage(path):
+                # Reads double in size while the buffer has no safe split: the total time stays linear.
+                block = stream.read(max(self.target_nbytes, len(buffered)))
+            buffered += block
+            split_point = self._find_last_split(buffered) if block else len(buffered)
+            if split_point:
+                stop, position = start + split_point, get_position()
+                data, buffered = buffered[:split_point], buffered[split_point:]
+                yield FileChunk(path, start, stop, position - reported, self.field, data)
+                start, reported = stop, position
+            if not block:
+                return
+
+    def _find_last_split(self, buffered: bytes) -> int:
+        """Returns the last position at which the buffer can be split whatever follows it, or 0."""
+        window = io.BytesIO(buffered)
+        # A separator that starts after `limit` may end in the next block.
+        limit = len(buffered) - max(map(len, self.separators), default=1)
+        split_points = [0]
+        if self.separators:
+            split_points += find_chunk_boundaries(window, _PIECES_PER_BLOCK, self.separators)[:-1]
+        if self.safe_splits:
+            step = -(-len(buffered) // _PIECES_PER_BLOCK)
+            split_points += refine_boundaries(window, [0, len(buffered)], step, self.separators)[:-1]
+        return max(split_point for split_point in split_points if split_point <= max(limit, 0))
 
 
 def iter_stream_texts(
@@ -330,7 +323,10 @@ def iter_stream_texts(
         SourceError: the stream is empty or not UTF-8 text, or a line is not a JSON record.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
-    chunks = _iter_stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_splits=False)
+    text = _TextSplitter(encoded, _STREAM_BLOCK, safe_splits=False)
+    if field is not None:
+        text = text.for_json_lines(field)
+    chunks = text.iter_stream_chunks(Path(name), stream, int)
     first = next(chunks, None)
     if first is None:
         raise SourceError(f"{name} is empty; there is nothing to read")
@@ -351,24 +347,6 @@ def iter_stream_texts(
             )
 
     return iter_texts()
-
-
-def _find_last_split(
-    buffered: bytes, field: str | None, separators: Sequence[bytes], *, safe_splits: bool
-) -> int:
-    """Returns the last position at which the buffer can be split whatever follows it, or 0."""
-    if field is not None:
-        return buffered.rfind(b"\n") + 1
-    window = io.BytesIO(buffered)
-    # A separator that starts after `limit` may end in the next block.
-    limit = len(buffered) - max(map(len, separators), default=1)
-    step = -(-len(buffered) // _PIECES_PER_BLOCK)
-    split_points = [0]
-    if separators:
-        split_points += find_chunk_boundaries(window, _PIECES_PER_BLOCK, separators)[:-1]
-    if safe_splits:
-        split_points += refine_boundaries(window, [0, len(buffered)], step, separators)[:-1]
-    return max(split_point for split_point in split_points if split_point <= max(limit, 0))
 
 
 class CSVChunk(RowChunk):
