@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,31 +67,18 @@ def test_worker_killed_while_it_sends(start, tmp_path):
     assert shut_down == "the executor is shut down"
 
 
-class Process:
-    def __init__(self, exitcode):
-        self.exitcode, self.is_ended = exitcode, False
-
-    def terminate(self):
-        self.is_ended = True
-
-
-class Pool(ThreadPoolExecutor):
-    """Claims to have processes with certain exit codes."""
-
-    def __init__(self, *exitcodes):
-        super().__init__(1)
-        self._processes = {i: Process(exitcode) for i, exitcode in enumerate(exitcodes)}
-
-
 def test_waiting_for_other_kinds_of_pools(monkeypatch):
     monkeypatch.setattr(executors, "_PATIENCE_SECONDS", 0.01)
 
     def fail():
         raise TimeoutError("the function is late")
 
-    with Pool(None) as pool, pytest.raises(TimeoutError, match="the function is late"):
-        executors._wait_for_result(pool.submit(fail), pool)
-    pool = Pool(None, -9)  # without a queue of results
-    with pytest.raises(BrokenProcessPool, match="a process died while it sent a result"):
-        executors._wait_for_result(Future(), pool)
-    assert all(process.is_ended for process in pool._processes.values())
+    with ThreadPoolExecutor(1) as pool:
+        pool._processes = {}
+        with pytest.raises(TimeoutError, match="the function is late"):
+            executors._wait_for_result(pool.submit(fail), pool)
+        ended = []
+        pool._processes = {0: SimpleNamespace(exitcode=-9, terminate=lambda: ended.append(0))}
+        with pytest.raises(BrokenProcessPool, match="a process died while it sent a result"):
+            executors._wait_for_result(Future(), pool)  # (there is no queue of results)
+        assert ended == [0]

@@ -399,31 +399,6 @@ class TestRecords:
             tokjax.write_dataset(source, field, tmp_path / str(i))
             self.assert_equal(tmp_path / str(i), tmp_path / "lines")
 
-    def test_interrupted_writes_resume(self, tmp_path, monkeypatch):
-        for name, part in (("a", TEXTS[:500]), ("b", TEXTS[500:])):
-            table = pa.table({"text": part, "n": range(len(part))})
-            pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=30)
-        field = tokjax.RawTextField(columns=[Column("n", "int32", per="document")])
-        monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 1000)
-        read = TableChunk.read_records
-
-        def stop_early(chunk, choose):
-            if chunk.path.name == "b.parquet":
-                raise KeyboardInterrupt
-            return read(chunk, choose)
-
-        monkeypatch.setattr(TableChunk, "read_records", stop_early)
-        with pytest.raises(KeyboardInterrupt):
-            tokjax.write_dataset(tmp_path, field, tmp_path / "data", shard_size=3000)
-        finished = {
-            path.name: path.stat().st_mtime_ns for path in tmp_path.glob("data.incomplete/shard-00000*")
-        }
-        assert finished
-        monkeypatch.setattr(TableChunk, "read_records", read)
-        tokjax.write_dataset(tmp_path, field, tmp_path / "data", shard_size=3000)
-        assert list(tokjax.open_dataset(tmp_path / "data")) == TEXTS
-        assert finished == {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("data/shard-00000*")}
-
     def test_errors(self, tmp_path):
         field = tokjax.RawTextField(columns=[Column("score", "float32", per="document")])
         path = tmp_path / "c.parquet"

@@ -1,7 +1,6 @@
 """Tests of encoding, counting and writing with worker processes: the results equal those of one thread."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,17 +101,6 @@ def test_counts_equal(suffix, pattern, tmp_path, corpus, monkeypatch):
     assert counts.files == expected.files
     assert any(worker.is_alive for worker in worker_processes._workers)
     assert len({*worker_processes._workers} - earlier_workers) <= 1  # the same worker did all calls
-
-
-def test_relative_paths_after_a_change_of_directory(tmp_path, monkeypatch, corpus):
-    (tmp_path / "first").mkdir()
-    for name in ("first/corpus.txt", "corpus.txt"):
-        (tmp_path / name).write_text(name * 100, "utf-8")
-    for directory in (tmp_path, tmp_path / "first"):
-        monkeypatch.chdir(directory)
-        expected = count_pretokens(Path("corpus.txt"), workers=1, progress=False)
-        with work_in_worker_processes():
-            assert count_pretokens(Path("corpus.txt"), workers=2, progress=False) == expected
 
 
 @pytest.mark.parametrize("is_text", [False, True])
