@@ -33,7 +33,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from tokjax._util.threads import iter_results
 from tokjax.errors import InvalidArgumentError
@@ -96,8 +96,33 @@ def map_in_workers(
         concurrency: number of items that are processed at the same time.
         executor: executor that runs the function.
     """
-    workers = _WorkerPool(function, shared, 2 * concurrency + 1, executor)
-    yield from iter_results(map(workers.submit, items), 2 * concurrency)
+    submit: Callable[..., Future[Any]] = executor.submit
+    send = partial(submit, _run_item, function, sha256(shared).digest())
+    max_with_shared = num_with_shared_left = 2 * concurrency + 1
+
+    def send_item(item: Item) -> Future[Any]:
+        nonlocal num_with_shared_left
+        num_with_shared_left -= 1
+        return send(shared if num_with_shared_left >= 0 else None, item)
+
+    def wait(item: Item, future: Future[Any]) -> Result:
+        nonlocal num_with_shared_left
+        try:
+            answer = _wait_for_result(future, executor)
+        except BrokenExecutor:
+            raise
+        except Exception as error:
+            # The answer may be lost because a worker of a cluster died. A second failure is raised.
+            _log.warning("an item is sent to a worker again; the executor raised: %r", error)
+            answer = _CacheMiss
+        if answer is _CacheMiss:
+            # If one worker is new, others probably are too (a cluster was scaled up), and may get the next
+            # items.
+            num_with_shared_left = max_with_shared
+            answer = _wait_for_result(send(shared, item), executor)
+        return cast("Result", _unwrap(answer))
+
+    yield from iter_results(send_item, items, 2 * concurrency, wait)
 
 
 class _CacheMiss:
@@ -137,62 +162,6 @@ class _WorkerTraceback(Exception):  # noqa: N818 (never raised: shown as the cau
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
-
-
-class _WorkerPool:
-    """Workers of an executor. Sends the shared argument with as few items as necessary."""
-
-    def __init__(
-        self,
-        function: Callable[[Any, Any], Any],
-        shared: bytes,
-        max_items_with_shared: int,
-        executor: Executor,
-    ) -> None:
-        submit: Callable[..., Future[Any]] = executor.submit
-        self._executor = executor
-        self._send = partial(submit, _run_item, function, sha256(shared).digest())
-        self._shared = shared
-        self._max_items_with_shared = self._items_with_shared_left = max_items_with_shared
-
-    def submit(self, item: Any) -> _PendingItem:
-        """Sends an item. The first `max_items_with_shared` items carry the shared argument."""
-        shared = self._shared if self._items_with_shared_left > 0 else None
-        self._items_with_shared_left -= 1
-        return _PendingItem(self, item, self._send(shared, item))
-
-    def wait(self, future: Future[Any]) -> Any:
-        return _wait_for_result(future, self._executor)
-
-    def resend(self, item: Any) -> Any:
-        """Sends an item again, with the shared argument, and returns the answer."""
-        # If one worker is new, others probably are too (a cluster was scaled up), and may get the next items.
-        self._items_with_shared_left = self._max_items_with_shared
-        return self.wait(self._send(self._shared, item))
-
-
-class _PendingItem(NamedTuple):
-    """An item that was sent to a worker, and the future of the answer."""
-
-    pool: _WorkerPool
-    item: Any
-    future: Future[Any]
-
-    def result(self) -> Any:
-        try:
-            answer = self.pool.wait(self.future)
-        except BrokenExecutor:
-            raise
-        except Exception as error:
-            # The answer may be lost because a worker of a cluster died. A second failure is raised.
-            _log.warning("an item is sent to a worker again; the executor raised: %r", error)
-            answer = _CacheMiss
-        if answer is _CacheMiss:
-            answer = self.pool.resend(self.item)
-        return _unwrap(answer)
-
-    def cancel(self) -> bool:
-        return self.future.cancel()
 
 
 @lru_cache(maxsize=4)

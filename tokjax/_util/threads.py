@@ -103,7 +103,7 @@ def map_over_runners(runners: Sequence[Runner], items: Iterable[Any]) -> Iterato
             return
         pool = _RunnerThreads(runners)
         try:
-            yield from iter_results(map(pool.submit, all_items), 2 * len(runners))
+            yield from iter_results(pool.submit, all_items, 2 * len(runners))
         finally:
             pool.close()
 
@@ -158,26 +158,32 @@ class _RunnerThreads:
                 del future, item  # they may be large
 
 
-def iter_results(tasks: Iterable[Any], num_ahead: int) -> Iterator[Any]:
-    """Yields the results of tasks in order, and starts at most `num_ahead` tasks ahead of the consumer.
+def iter_results(
+    submit: Callable[[Item], Future[Any]],
+    items: Iterable[Item],
+    num_ahead: int,
+    wait: Callable[[Item, Future[Any]], Any] = lambda _, future: future.result(),
+) -> Iterator[Any]:
+    """Yields the results of items in order, and starts at most `num_ahead` items ahead of the consumer.
 
     Args:
-        tasks: an iterable that starts a task when it is advanced. A task has the methods `result` and
-            `cancel` of a future.
-        num_ahead: number of tasks that are started ahead.
+        submit: function that starts the work on an item.
+        items: the items.
+        num_ahead: number of items that are started ahead.
+        wait: function of an item and its future that returns the result.
     """
-    pending: deque[Any] = deque()
-    with _defer_errors(tasks) as started:
+    pending: deque[tuple[Item, Future[Any]]] = deque()
+    with _defer_errors((item, submit(item)) for item in items) as started:
         try:
             for task in started:
                 pending.append(task)
                 if len(pending) > num_ahead:
-                    yield pending.popleft().result()
+                    yield wait(*pending.popleft())
             while pending:
-                yield pending.popleft().result()
+                yield wait(*pending.popleft())
         finally:
-            for task in pending:
-                task.cancel()
+            for _, future in pending:
+                future.cancel()
 
 
 @contextmanager

@@ -61,10 +61,18 @@ def find_source_files(
             the name of an existing file (which is ambiguous), or the source is a table or a dict.
         SourceError: a file is not UTF-8 text, or all files are empty.
     """
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, (list, tuple)) and any(isinstance(item, os.PathLike) for item in source):
+        if not all(isinstance(item, os.PathLike) for item in source):
+            raise InvalidArgumentError("source mixes paths and texts; pass either paths or texts")
+        source = text_files(source)
+    elif isinstance(source, (str, os.PathLike)):
         source = text_files(source)
     if isinstance(source, TextFiles):
-        _check_are_text(source, skip_bad_records=skip_bad_records)
+        checked = [
+            path for path in source.paths if not (skip_bad_records and get_format(path, source) == "jsonl")
+        ]
+        if checked:
+            check_are_text(replace(source, paths=tuple(checked)))
         return source
     if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
         return None
@@ -74,30 +82,13 @@ def find_source_files(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"
         )
-    if not isinstance(source, (list, tuple)) or not source:
-        return None
-    are_paths = [isinstance(item, os.PathLike) for item in source]
-    if all(are_paths):
-        files = text_files(source)
-        _check_are_text(files, skip_bad_records=skip_bad_records)
-        return files
-    if any(are_paths):
-        raise InvalidArgumentError("source mixes paths and texts; pass either paths or texts")
-    for item in source[:_MAX_INSPECTED]:
+    for item in source[:_MAX_INSPECTED] if isinstance(source, (list, tuple)) else ():
         if isinstance(item, str) and is_file(item):
             raise InvalidArgumentError(
                 f"source is a list of strings, and {item!r} is the name of a file: to read the files pass "
                 "text_files([...]), to read the names as texts pass iter([...])"
             )
     return None
-
-
-def _check_are_text(files: TextFiles, *, skip_bad_records: bool) -> None:
-    if skip_bad_records:
-        paths = tuple(path for path in files.paths if get_format(path, files) != "jsonl")
-        files = replace(files, paths=paths)
-    if files.paths:
-        check_are_text(files)
 
 
 class Corpus(NamedTuple):
