@@ -41,7 +41,7 @@ class ExchangingCache(ABC):
 
     def subscribe(self) -> EntryQueue:
         """Returns a queue of all entries that this cache computes from now on."""
-        queue = EntryQueue(self)
+        queue = EntryQueue(weakref.ref(self))
         with self._queues_lock.current:
             alive = (reference for reference in self._queues if reference() is not None)
             self._queues = (*alive, weakref.ref(queue))
@@ -87,8 +87,8 @@ class EntryQueue:
         batches: the entries.
     """
 
-    def __init__(self, cache: ExchangingCache) -> None:
-        self._cache = weakref.ref(cache)
+    def __init__(self, cache: weakref.ref[ExchangingCache]) -> None:
+        self._cache = cache
         self.batches: list[Any] = []
 
     def take(self) -> list[Any]:
@@ -103,12 +103,10 @@ class EntryQueue:
             cache.add_entries(batches)
             cache.publish(batches, self)
 
-    def copy(self) -> EntryQueue | None:
-        """Returns a queue of the same cache with the same batches, `None` if the cache was deleted."""
+    def copy(self) -> EntryQueue:
+        """Returns a queue of the same cache with the same batches."""
         cache = self._cache()
-        if cache is None:
-            return None
-        copied = cache.subscribe()
+        copied = EntryQueue(self._cache) if cache is None else cache.subscribe()
         copied.batches.extend(self.batches)
         return copied
 

@@ -160,7 +160,7 @@ class RemoteRunner(Runner):
                 with self._use("calling"):
                     result = self._worker.call(self._token, self._method, item)
             except CannotSendError as error:
-                _log.debug("an item is not sent to a worker process: %r", error.__cause__)
+                _log.debug("an item is not sent to a worker process: %s", error)
             except WorkerDiedError as error:
                 if (self.has_state and self._has_changed) or self._has_ended:
                     raise
@@ -219,7 +219,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.is_borrowed = False
-        self._installed: dict[int, list[EntryQueue | None]] = {}
+        self._installed: dict[int, list[EntryQueue]] = {}
         """The objects that the process has, by token, the one that was used last at the end, each with the
         queues of entries that are new to it."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -262,14 +262,12 @@ class _Worker:
         """
         queues = self._installed.get(token, [])
         with _report_pickling():
-            entries = [[] if queue is None else queue.take() for queue in queues]
-            sizes = self._buffer.write((arguments, entries))
+            sizes = self._buffer.write((arguments, [queue.take() for queue in queues]))
         sizes = self._request("call", token, method, sizes)
         with _report_pickling():
             result, entries = self._buffer.read(sizes)
         for queue, batches in zip(queues, entries, strict=True):
-            if queue is not None:
-                queue.deliver(batches)
+            queue.deliver(batches)
         return result
 
     def drop(self, token: int) -> None:
