@@ -17,7 +17,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -43,21 +43,9 @@ _ARROW_FILE = b"ARROW1"
 _STREAM_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
 """End markers of Arrow streams: the second one before version 0.15."""
 _INTEGERS = ("int", "uint")
+_Batch: TypeAlias = "tuple[list[Any], int]"
+"""Arrow arrays of the columns of some rows, and the bytes of the file that were read for them."""
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
-
-
-class _Batch(NamedTuple):
-    """Some rows of a table.
-
-    Attributes:
-        first_row: number of the first row in its file, from 0.
-        arrays: the values of each column, Arrow arrays.
-        read_nbytes: the bytes of the file that were read for these rows.
-    """
-
-    first_row: int
-    arrays: list[Any]
-    read_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +66,8 @@ class TableChunk(RowChunk):
             return [self.field]
 
         with report_table_damage(self.path, self.kind, [self.field]):
-            for batch in self._iter_batches(choose):
-                texts = [text for text in batch.arrays[0].to_pylist() if text is not None]
-                yield texts, batch.read_nbytes
+            for (array,), read_nbytes in self._iter_batches(choose):
+                yield [text for text in array.to_pylist() if text is not None], read_nbytes
 
     def iter_sized_records(self, choose: Choose) -> SizedRecords:
         """Yields the rows; their sizes are the mean size of some rows."""
@@ -92,13 +79,13 @@ class TableChunk(RowChunk):
             return names
 
         with report_table_damage(self.path, self.kind, names):
-            for batch in self._iter_batches(choose_columns):
-                rows = max(map(len, batch.arrays), default=0)
-                nbytes = sum(array.nbytes for array in batch.arrays) // max(rows, 1)
-                unreported = batch.read_nbytes
-                for row, record in enumerate(iter_records(names, batch.arrays), batch.first_row):
+            row = self.first_row
+            for arrays, read_nbytes in self._iter_batches(choose_columns):
+                nbytes = sum(array.nbytes for array in arrays) // max([1, *map(len, arrays)])
+                unreported = read_nbytes
+                for record in iter_records(names, arrays):
                     yield f"{name}, row {row}", record, nbytes, unreported
-                    unreported = 0
+                    row, unreported = row + 1, 0
 
     def _iter_batches(self, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
         return (_iter_parquet_batches if self.kind == "parquet" else _iter_arrow_batches)(self, choose)
@@ -182,21 +169,20 @@ def report_table_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterat
 
 def _iter_parquet_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
     path, metadata = chunk.path, _read_metadata(chunk.path)
-    row = chunk.first_row
+    groups = list(range(chunk.start, chunk.stop))
+    num_rows, row = _count_rows(metadata, groups), 0
     parquet = _import("pyarrow.parquet", path)
     with parquet.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
         names = choose(file.schema_arrow)
-        nbytes_per_row = path.stat().st_size / max(metadata.num_rows, 1)
-        groups = list(range(chunk.start, chunk.stop))
         for batch in file.iter_batches(_ROWS_PER_READ, row_groups=groups, columns=names):
-            first, row = row, row + batch.num_rows
-            read_nbytes = round(row * nbytes_per_row) - round(first * nbytes_per_row)
-            yield _Batch(first, [get_column(batch, name) for name in names], read_nbytes)
+            reported = chunk.read_nbytes * row // max(num_rows, 1)
+            row += batch.num_rows
+            position = chunk.read_nbytes * row // max(num_rows, 1)
+            yield [get_column(batch, name) for name in names], position - reported
     # Damaged counts in the footer, which no checksum covers, make pyarrow return fewer rows without an error.
-    num_rows = _count_rows(metadata, groups)
-    if row - chunk.first_row != num_rows:
+    if row != num_rows:
         raise _make_count_error(
-            path, f"{row - chunk.first_row} of the {num_rows} rows from row {chunk.first_row} could be read"
+            path, f"{row} of the {num_rows} rows from row {chunk.first_row} could be read"
         )
 
 
@@ -221,7 +207,7 @@ def _iter_arrow_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -
             for array in arrays:
                 array.validate(full=True)  # (offsets of a damaged file may be outside of its buffers)
             position = file.tell()
-            yield _Batch(row, arrays, max(position - reported, 0))
+            yield arrays, max(position - reported, 0)
             row, reported = row + batch.num_rows, max(position, reported)
         if not is_file:
             file.seek(position)
