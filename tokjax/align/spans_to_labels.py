@@ -43,9 +43,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, get_namespace, jit_eager, scatter, vmap_rows
+from tokjax._util.arrays import Array, as_int32, get_namespace, scatter, vmap_rows
 from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
+from tokjax._util.eager_jit import jit_eager
 from tokjax.align.flat_tokens import find_text_positions, make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import fit_spans, join_texts, mark_whitespace, trim_token_spans
 from tokjax.align.spans import (

@@ -14,11 +14,11 @@ from tokjax._util.arrays import (
     as_size,
     compute_suffix_minimum,
     get_namespace,
-    jit_eager,
     make_positions,
 )
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import display_batch
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 

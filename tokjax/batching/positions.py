@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_mask, compute_prefix_maximum, get_namespace, jit_eager
+from tokjax._util.arrays import Array, as_mask, compute_prefix_maximum, get_namespace
 from tokjax._util.checks import MAX_INT32, check_int
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, check_length_axis
 
 

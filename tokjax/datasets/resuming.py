@@ -42,7 +42,7 @@ from tokjax._util.atomic_files import (
     add_path_to_errors,
     write_atomically,
 )
-from tokjax._util.display import show_progress_bar
+from tokjax._util.progress import show_progress_bar
 from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.document_sources import SourceHash
 from tokjax.datasets.manifest import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 
 from tokjax._util.checks import reject_path, reject_tables
-from tokjax._util.display import show_progress_bar
+from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax.core.encode_options import EncodeOptions, TextOptions, TruncationOptions, accept_options
 from tokjax.corpus.decompression import check_are_text

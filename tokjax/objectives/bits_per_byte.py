@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, get_namespace, jit_eager, take_or_fill
+from tokjax._util.arrays import Array, as_int32, get_namespace, take_or_fill
 from tokjax._util.checks import check_id
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import check_length_axis
 from tokjax.errors import InvalidArgumentError
 

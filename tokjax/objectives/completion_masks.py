@@ -13,10 +13,10 @@ from tokjax._util.arrays import (
     compute_prefix_maximum,
     compute_suffix_minimum,
     get_namespace,
-    jit_eager,
     make_positions,
 )
 from tokjax._util.checks import check_choice, check_names
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.masks import create_attention_mask

@@ -14,11 +14,11 @@ from tokjax._util.arrays import (
     gather,
     get_namespace,
     is_jax,
-    jit_eager,
     make_positions,
 )
 from tokjax._util.checks import check_float, check_id, check_int
 from tokjax._util.display import display_batch
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.random_draws import check_draws, draws_to_integers

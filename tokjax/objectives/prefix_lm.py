@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, get_namespace, jit_eager
+from tokjax._util.arrays import Array, get_namespace
 from tokjax._util.display import short_repr
+from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.objectives.random_draws import check_draws, draws_to_integers

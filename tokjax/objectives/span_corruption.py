@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import jit_eager
 from tokjax._util.checks import check_float, check_int
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.denoising_batches import (

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.display import show_progress_bar
+from tokjax._util.progress import show_progress_bar
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 from tokjax._util.checks import check_choice, check_int
-from tokjax._util.display import show_progress_bar
+from tokjax._util.progress import show_progress_bar
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe

@@ -18,7 +18,7 @@ from tokjax.pretokenize.special_tokens import split_ordinary_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokjax._util.display import AdvanceProgress
+    from tokjax._util.progress import AdvanceProgress
     from tokjax.core.utf8 import Text
     from tokjax.corpus.readers import Chunk
     from tokjax.corpus.sources import Corpus, Source

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokjax._util.checks import check_bool, check_choice, check_float, check_int, check_names
-from tokjax._util.display import show_progress_bar
+from tokjax._util.progress import show_progress_bar
 from tokjax.bpe.chunks import as_segments
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import MAX_ID, check_role_names
