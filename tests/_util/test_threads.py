@@ -278,26 +278,16 @@ def test_cloudpickle_is_used_for_errors():
     assert caught.value.__notes__ == ["in step 'parse'"]
 
 
-class TestArgumentsThatAreNotExecutors:
-    @pytest.mark.parametrize(
-        ("module", "advice"),
-        [
-            ("distributed.client", r"of a Dask client pass client\.get_executor\(\)"),
-            ("ray.util.multiprocessing.pool", r"for Ray pass a subclass of Executor whose submit"),
-            ("joblib.parallel", r"pass joblib\.externals\.loky\.get_reusable_executor\(N\)"),
-            ("mine", "for threads pass workers=N"),
-        ],
-    )
-    def test_advice_for_objects_of_other_packages(self, tmp_path, module, advice):
-        executor = type("Pool", (), {"__module__": module})()
-        with rejects(f"must be a concurrent.futures.*; .*{advice}"):
-            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=executor)
-
-    def test_advice_for_multiprocessing_pools(self, tmp_path):
-        with (
-            multiprocessing.pool.ThreadPool(1) as pool,
-            rejects(r"pass concurrent\.futures\.ProcessPoolExecutor\(N"),
-        ):
-            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=pool)
-        with rejects("instead of a pool pass concurrent.futures"):
-            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=multiprocessing)
+def test_arguments_that_are_not_executors(tmp_path):
+    modules = {
+        "distributed.client": r"of a Dask client pass client\.get_executor\(\)",
+        "ray.util.multiprocessing.pool": r"for Ray pass a subclass of Executor whose submit",
+        "joblib.parallel": r"pass joblib\.externals\.loky\.get_reusable_executor\(N\)",
+        "mine": "for threads pass workers=N",
+    }
+    arguments = [(type("Pool", (), {"__module__": name})(), advice) for name, advice in modules.items()]
+    with multiprocessing.pool.ThreadPool(1) as pool:
+        instead = r"pass concurrent\.futures\.ProcessPoolExecutor\(N"
+        for executor, advice in (*arguments, (pool, instead), (multiprocessing, instead)):
+            with rejects(f"must be a concurrent.futures.*; .*{advice}"):
+                tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=executor)
