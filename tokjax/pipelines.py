@@ -12,9 +12,9 @@ import numpy as np
 from tokjax._util.arrays import is_jax
 from tokjax._util.checks import check_int
 from tokjax._util.display import get_function_name
-from tokjax._util.executors import map_in_workers, pickle_bytes
+from tokjax._util.executors import check_executor, map_in_workers, pickle_bytes
 from tokjax._util.imports import import_optional, mark_namespace
-from tokjax._util.threads import check_executor, map_in_threads
+from tokjax._util.threads import map_in_threads
 from tokjax.core.records import TokenizationBatch
 from tokjax.errors import InvalidArgumentError
 

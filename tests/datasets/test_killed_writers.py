@@ -60,7 +60,7 @@ def test_replacing_a_dataset(writer, template, root, tmp_path):
         else:
             with pytest.raises(
                 tokjax.errors.DatasetIncompleteError,
-                match=r"its writer was killed while replacing .* rename data\.replaced to data",
+                match=r"its writer was killed while replacing .* rename data\.replaced\.partial to data",
             ):
                 tokjax.open_dataset(data)
         replace()
@@ -150,7 +150,7 @@ def test_replacing_a_bundle(template, root):
         if bundle.exists():
             assert load_training_bundle(bundle).trained.merges in (old.merges, new.merges)
         else:
-            with pytest.raises(ValueError, match=r"run it again, or rename bundle\.replaced to bundle"):
+            with pytest.raises(ValueError, match=r"or rename bundle\.replaced\.partial to bundle"):
                 load_training_bundle(bundle)
         replace()
         assert load_training_bundle(bundle).trained.merges == new.merges

@@ -104,7 +104,7 @@ def test_change_after_the_manifest_was_read(old, monkeypatch, change):
 
 
 def test_dataset_is_missing_between_two_renames(old, monkeypatch):
-    moved = old.with_name("data.replaced")
+    moved = old.with_name("data.replaced.partial")
     old.rename(moved)
     sleeps = []
     monkeypatch.setattr(opening.time, "sleep", lambda _: sleeps.append(1) or moved.rename(old))

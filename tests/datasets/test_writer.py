@@ -1,6 +1,7 @@
 """Tests of writing dataset directories, and of reading them back."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -157,27 +158,18 @@ class TestExistingDataset:
         assert tokjax.open_dataset(written).num_documents == 1
         assert (tmp_path / "link").is_symlink()
 
-    @pytest.mark.parametrize("contents", ["notes", "dataset"])
-    @pytest.mark.parametrize("exists", [False, True])
-    def test_unrelated_directory_named_replaced_is_kept(self, field, tmp_path, contents, exists):
-        """Neither renamed to the target nor deleted, even if it is a dataset."""
-        moved = tmp_path / "data.replaced"
-        moved.mkdir()
-        if contents == "notes":
-            (moved / "notes.txt").write_text("mine")
-        else:
-            tokjax.write_dataset(["mine"], field, moved, overwrite=True)
-        if exists:
-            tokjax.write_dataset(["a"], field, tmp_path / "aside")
-            (tmp_path / "aside").rename(tmp_path / "data")
-        before = {path.name: path.read_bytes() for path in moved.iterdir()}
-        with pytest.raises(
-            DatasetExistsError,
-            match=r"data\.replaced is in the way: no writer made it, so it is neither .*; move it away",
-        ):
-            tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
-        assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
-        assert (tmp_path / "data").exists() == exists
+    def test_directories_of_killed_writers_with_other_files_are_kept(self, field, tmp_path):
+        tokjax.write_dataset(["a"], field, tmp_path / "data")
+        for name in ("data.replaced.partial", "data.deleted.partial"):
+            tokjax.write_dataset(["mine"], field, tmp_path / name)
+            (tmp_path / name / "notes.txt").write_text("mine")
+            with pytest.raises(
+                DatasetExistsError, match=r"partial holds 'notes.txt', .*not deleted; move it away"
+            ):
+                tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
+            assert tokjax.open_dataset(tmp_path / name).num_documents == 1
+            shutil.rmtree(tmp_path / name)
+        assert tokjax.open_dataset(tmp_path / "data").num_documents == 1
 
 
 @pytest.mark.parametrize("field", [tokjax.RawTextField, "packed", None])

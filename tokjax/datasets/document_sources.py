@@ -22,21 +22,11 @@ from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, to_utf8
 from tokjax.corpus.files import TextFiles, get_format, get_source_files, has_plain_text
-from tokjax.corpus.readers import (
-    Chunk,
-    FileChunk,
-    RecordChunk,
-    RowChunk,
-    TextChunk,
-    iter_file_chunks,
-    iter_record_chunks,
-    read_records,
-)
-from tokjax.corpus.record_fields import find_field
+from tokjax.corpus.readers import Chunk, iter_file_chunks
+from tokjax.corpus.records import RowChunk, find_field
 from tokjax.corpus.sources import (
     ReadingReport,
     Source,
-    describe_chunk,
     find_source_files,
     read_chunk,
     read_documents,
@@ -126,7 +116,7 @@ class FileDocuments(NamedTuple):
         num_skipped: number of documents at the start that are left out.
     """
 
-    chunks: tuple[Chunk | RecordChunk, ...]
+    chunks: tuple[Chunk, ...]
     num_skipped: int = 0
 
     @property
@@ -271,7 +261,7 @@ class DocumentReader(NamedTuple):
         locations: list[tuple[int, str]] = []
         report = ReadingReport()
         for chunk in chunks:
-            locations.append((len(texts), describe_chunk(chunk)))
+            locations.append((len(texts), chunk.location))
             documents, found = read_chunk(
                 chunk, self.separator, self.record_separator, skip_bad_records=self.skip_bad_records
             )
@@ -284,7 +274,7 @@ class DocumentReader(NamedTuple):
         locations: list[str] = []
         bad: list[TokjaxError] = []
         for chunk in chunks:
-            for location, record in read_records(chunk, self.choose):
+            for location, record in chunk.read_records(self.choose):
                 try:
                     document = self.read_record(record, location)
                 except _RECORD_ERRORS as error:
@@ -376,36 +366,19 @@ def iter_batches(
     if not isinstance(source, TextFiles):
         yield from batch_documents(_iter_iterable(source, reader), batch_size)
         return
-    chunks: Iterator[Chunk | RecordChunk]
-    if reader.reads_texts:
-        separators = [] if reader.separator is None else [reader.separator]
-        chunks = iter_file_chunks(source, separators, batch_size, safe_splits=False)
-    else:
-        chunks = iter_record_chunks(source, reader.choose, batch_size)
-    gathered: list[Chunk | RecordChunk] = []
+    choose = None if reader.reads_texts else reader.choose
+    separators = [] if choose is not None or reader.separator is None else [reader.separator]
+    chunks = iter_file_chunks(source, separators, batch_size, safe_splits=False, choose=choose)
+    gathered: list[Chunk] = []
     nbytes = 0
     for chunk in chunks:
-        gathered.append(_load(chunk, reader) if in_memory else chunk)
+        gathered.append(chunk.load(choose) if in_memory else chunk)
         nbytes += chunk.nbytes
         if nbytes >= batch_size or len(gathered) >= _MAX_CHUNKS:
             yield FileDocuments(tuple(gathered))
             gathered, nbytes = [], 0
     if gathered:
         yield FileDocuments(tuple(gathered))
-
-
-def _load(chunk: Chunk | RecordChunk, reader: DocumentReader) -> Chunk | RecordChunk:
-    """Returns a chunk with its contents, for workers that can't read the file."""
-    if isinstance(chunk, FileChunk):
-        return chunk.load()
-    if not isinstance(chunk, RowChunk):
-        return chunk
-    if reader.reads_texts:
-        bad: list[SourceError] = []
-        texts = tuple(text for text, _ in chunk.read(bad))
-        return TextChunk((*texts, *bad), chunk.nbytes, chunk.read_nbytes, describe_chunk(chunk))
-    records = tuple(chunk.read_records(reader.choose))
-    return RecordChunk(records, chunk.nbytes, chunk.read_nbytes)
 
 
 def _iter_iterable(source: Any, reader: DocumentReader) -> Iterator[Document | TokjaxError]:
@@ -649,8 +622,9 @@ def _holds_ids(files: TextFiles) -> bool:
                 column for column in columns if any(f"{name}.".startswith(f"{column}.") for name in names)
             ]
 
-        chunks = iter_record_chunks(replace(files, paths=(path,)), choose, _PROBE_BYTES)
-        for _, record in chain.from_iterable(read_records(chunk, choose) for chunk in chunks):
+        one_file = replace(files, paths=(path,))
+        chunks = iter_file_chunks(one_file, [], _PROBE_BYTES, safe_splits=False, choose=choose)
+        for _, record in chain.from_iterable(chunk.read_records(choose) for chunk in chunks):
             if isinstance(record, SourceError):  # (raised, or skipped, when the documents are read)
                 continue
             found = (find_field(record, name) for name in names)

@@ -53,8 +53,9 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.checks import check_int
+from tokjax._util.executors import check_executor
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import check_executor, resolve_num_threads
+from tokjax._util.threads import resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files
