@@ -185,14 +185,25 @@ class TestAmbiguousOrUnknownFiles:
             tokjax.load_tokenizer(path)
         assert str(path) in str(caught.value)
 
-    def test_invalid_pairs(self, tmp_path):
-        with pytest.raises(ArgumentError, match="a tokenizer is one file or a pair of files, got 3"):
-            tokjax.load_tokenizer([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
-        with pytest.raises(
-            FormatError,
-            match=r"a pair of files is a .json file that maps tokens to ids, and a list of merges; got",
-        ):
-            tokjax.load_tokenizer([tmp_path / "a.txt", tmp_path / "b.txt"])
+    @pytest.mark.parametrize(
+        ("names", "format_", "message"),
+        [
+            (
+                ["a", "b", "c"],
+                "auto",
+                "a tokenizer has one file, or a pair of files, not a list of 3: .*/a, ",
+            ),
+            (["vocab.json"], "gpt2", "a tokenizer has 2 in 'gpt2', not a list of 1: .*/vocab.json$"),
+            (
+                ["a.txt", "b.txt"],
+                "auto",
+                "a pair of files is a .json file that maps tokens to ids, and a list",
+            ),
+        ],
+    )
+    def test_invalid_pairs(self, tmp_path, names, format_, message):
+        with pytest.raises((ArgumentError, FormatError), match=message):
+            tokjax.load_tokenizer([tmp_path / name for name in names], format_)
 
 
 @pytest.mark.parametrize("name", ["tekken_240718.json", "tekken.json"])

@@ -186,7 +186,7 @@ def make_tiktoken(directory, pattern):
     [path] = tokjax.formats.export_tokenizer(tokenizer, directory, "tiktoken")
     ranks = {base64.b64decode(t): int(i) for t, i in map(bytes.split, path.read_bytes().splitlines())}
     options = {"pad_token": "<|pad|>", "special_tokens": dict(tokenizer.vocabulary.special)}
-    again = tokjax.load_tokenizer(directory, pattern=pattern, normalizer=None, **options)
+    again = dataclasses.replace(tokjax.load_tokenizer(directory, pattern=pattern, **options), normalizer=None)
     expression = SINGLE_EXPRESSIONS[pattern]
     library = tiktoken.Encoding("x", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
     return tokenizer, again, library.encode_ordinary

@@ -23,22 +23,18 @@ from tokjax._util.urls import is_url
 from tokjax.errors import InvalidArgumentError, TokenizerNotFoundError
 from tokjax.formats.tiktoken_files import ENCODINGS, describe_missing_ranks
 
-_REPOSITORY = r"(?P<repository>(?:\w[\w.-]*/)?\w[\w.-]*)"
-_REVISION = r"(?:@(?P<revision>refs/(?:pr|convert)/[\w.-]+|[^/@]+))?"
-_SHORT_FORM = re.compile(_REPOSITORY + _REVISION, re.ASCII)
-_PATH = r"(?:/(?P<path>(?!.*\.\.)[^/@][^@]*?)/?)?"
-_HUB_NAME = re.compile(
-    r"hf://(?!(?:datasets|spaces|kernels|buckets)/)(?:models/)?" + _REPOSITORY + _REVISION + _PATH, re.ASCII
+HUB_SCHEME = "hf://"
+TIKTOKEN_SCHEME = "tiktoken://"
+_REPOSITORY = re.compile(
+    r"(?!(?:datasets|spaces|kernels|buckets)/)(?P<repository>(?:\w[\w.-]*/)?\w[\w.-]*)"
+    r"(?:@(?P<revision>refs/(?:pr|convert)/[\w.-]+|[^/@]+))?(?:/(?P<path>(?!.*\.\.)[^/@][^@]*?)/?)?",
+    re.ASCII,
 )
-_HUB_SCHEME = "hf://"
-_TIKTOKEN_SCHEME = "tiktoken://"
 _HUB_PAGE = re.compile(
-    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<repository>[\w.-]+/[\w.-]+)"
-    r"(?:/(?:tree|blob)/(?P<revision>[^/?#]+)(?P<path>/[^?#]*)?)?/?(?:[?#].*)?",
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/(?:tree|blob)/([^?#]+?))?/?(?:[?#].*)?",
     re.ASCII,
 )
 _FILE_NAME = re.compile(r"(?i).*\.(json|model(\.v\w+)?|txt|tiktoken|vocab|bpe|codes|gz|tsv)")
-DEFAULT_REVISION = "main"
 _HELP = (
     "a name is 'OWNER/NAME' or 'hf://OWNER/NAME@REVISION/PATH' for a repository of the Hugging Face hub "
     "(write a slash in a revision as %2F), or 'tiktoken://ENCODING'; URLs are accepted, too"
@@ -58,38 +54,13 @@ class RepositoryName(NamedTuple):
 
     text: str
     repository: str
-    revision: str = DEFAULT_REVISION
-    path: str = ""
-
-    @property
-    def has_scheme(self) -> bool:
-        """Whether the name was passed with its scheme, so that it can't be a path."""
-        return self.text.startswith(_HUB_SCHEME)
+    revision: str
+    path: str
 
     def __str__(self) -> str:
         """Returns the name with its scheme and revision."""
         path = f"/{self.path}" if self.path else ""
-        return f"{_HUB_SCHEME}{self.repository}@{quote(self.revision, safe='')}{path}"
-
-
-class EncodingName(NamedTuple):
-    """Name of an encoding of tiktoken.
-
-    Attributes:
-        encoding: name of the encoding.
-    """
-
-    encoding: str
-
-
-class UrlName(NamedTuple):
-    """URL of a file or directory.
-
-    Attributes:
-        url: the URL.
-    """
-
-    url: str
+        return f"{HUB_SCHEME}{self.repository}@{quote(self.revision, safe='')}{path}"
 
 
 def is_file_name(text: str) -> bool:
@@ -101,12 +72,12 @@ def is_file_name(text: str) -> bool:
     return _FILE_NAME.fullmatch(text) is not None
 
 
-def parse_name(text: object) -> RepositoryName | EncodingName | UrlName | None:
+def parse_name(text: object) -> RepositoryName | str | None:
     """Parses the name of a tokenizer.
 
     Returns:
-        The name; `None` if the string is the path of an existing file or directory, or if `text` is not a
-        string.
+        The name of a repository; a URL, which is `tiktoken://` and a name for an encoding; `None` if the
+        string is the path of an existing file or directory, or if `text` is not a string.
 
     Raises:
         InvalidArgumentError: the name of a repository is invalid, or the string is both the name of a
@@ -115,56 +86,52 @@ def parse_name(text: object) -> RepositoryName | EncodingName | UrlName | None:
     """
     if not isinstance(text, str):
         return None
-    if text.startswith(_TIKTOKEN_SCHEME):
-        return EncodingName(text.removeprefix(_TIKTOKEN_SCHEME))
-    if text.startswith(_HUB_SCHEME):
-        return _parse_repository(text)
+    if text.startswith(HUB_SCHEME):
+        name = _parse_repository(text, text.removeprefix(HUB_SCHEME).removeprefix("models/"))
+        if name is None:
+            raise InvalidArgumentError(
+                f"{text!r} does not name a model of the Hugging Face hub; expected "
+                "'hf://OWNER/NAME[@REVISION][/PATH]'"
+            )
+        return name
     if is_url(text):
-        _reject_page(text)
-        return UrlName(text)
+        if page := _HUB_PAGE.fullmatch(text):
+            name_to_pass = HUB_SCHEME + "@".join(filter(None, page.groups()))
+            raise InvalidArgumentError(f"{text!r} is a page of the Hugging Face hub; pass {name_to_pass!r}")
+        return text
     return None if os.path.exists(text) else _parse_short_form(text)  # noqa: PTH110 (long and empty names)
 
 
-def _reject_page(url: str) -> None:
-    """Raises an error for the address of a page of the hub, as copied from a browser."""
-    page = _HUB_PAGE.fullmatch(url)
-    if page is not None:
-        revision = f"@{page['revision']}" if page["revision"] else ""
-        name = f"{_HUB_SCHEME}{page['repository']}{revision}{(page['path'] or '').rstrip('/')}"
-        raise InvalidArgumentError(f"{url!r} is a page of the Hugging Face hub; pass {name!r}")
-
-
-def _parse_short_form(text: str) -> RepositoryName | EncodingName:
+def _parse_short_form(text: str) -> RepositoryName | str:
     if text in ENCODINGS:
-        return _get_encoding_name(text)
-    found = _SHORT_FORM.fullmatch(text)
-    if found is None or is_file_name(text):
+        return _check_encoding(text)
+    name = _parse_repository(text, text)
+    if name is None or name.path or is_file_name(text):
         expanded = expand_home(text)
         help_ = _HELP if expanded is None else f"~ is not expanded: pass {expanded!r}"
         raise TokenizerNotFoundError(f"{text[:200]!r}: no such file or directory, and not a name; {help_}")
-    return RepositoryName(text, found["repository"], unquote(found["revision"] or DEFAULT_REVISION))
+    return name
 
 
-def _parse_repository(text: str) -> RepositoryName:
-    found = _HUB_NAME.fullmatch(text)
+def _parse_repository(text: str, name: str) -> RepositoryName | None:
+    found = _REPOSITORY.fullmatch(name)
     if found is None:
-        raise InvalidArgumentError(
-            f"{text!r} does not name a model of the Hugging Face hub; expected "
-            "'hf://OWNER/NAME[@REVISION][/PATH]'"
-        )
-    revision = unquote(found["revision"] or DEFAULT_REVISION)
-    return RepositoryName(text, found["repository"], revision, found["path"] or "")
+        return None
+    return RepositoryName(
+        text, found["repository"], unquote(found["revision"] or "main"), found["path"] or ""
+    )
 
 
-def _get_encoding_name(text: str) -> EncodingName:
+def _check_encoding(text: str) -> str:
+    """Returns the URL of an encoding that is named without a scheme."""
     if text == "gpt2":  # the only one that is also a repository
         raise InvalidArgumentError(
             "'gpt2' is an encoding of tiktoken and a repository of the Hugging Face hub; pass "
-            f"'{_TIKTOKEN_SCHEME}gpt2' or '{_HUB_SCHEME}gpt2'"
+            f"'{TIKTOKEN_SCHEME}gpt2' or '{HUB_SCHEME}gpt2'"
         )
     if not ENCODINGS[text].in_tiktoken:
         raise TokenizerNotFoundError(
             f"{text!r}: no such file or directory, and {describe_missing_ranks(text)}, or "
-            f"'{_HUB_SCHEME}{text}' for a repository of this name"
+            f"'{HUB_SCHEME}{text}' for a repository of this name"
         )
-    return EncodingName(text)
+    return TIKTOKEN_SCHEME + text

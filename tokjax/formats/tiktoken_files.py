@@ -1,4 +1,4 @@
-"""tiktoken's rank files, Mistral's `tekken.json`, and published encodings.
+"""tiktoken's rank files and encodings, Mistral's `tekken.json`, and published encodings.
 
 A rank file has one line per token: its bytes in base64, and its rank. The rank is the id, and the order in
 which tokens merge. The split pattern and the special tokens are not in the file; `ENCODINGS` has them for the
@@ -19,17 +19,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.atomic_files import check_path
+from tokjax._util.imports import import_optional
 from tokjax.core.template import EMPTY_TEMPLATE
-from tokjax.core.vocabulary import MAX_ID, make_vocabulary
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.tokenizer_files import (
-    BYTE_ORDER_MARK,
-    parse_json_object,
-    read_bytes,
-    resolve_roles,
+from tokjax.core.vocabulary import MAX_ID, make_vocabulary, select_roles
+from tokjax.errors import (
+    Hint,
+    InvalidArgumentError,
+    TokenizerFormatError,
+    TokenizerNotFoundError,
+    UnsupportedTokenizerError,
 )
+from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, parse_json_object, read_bytes
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
+from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:
@@ -250,7 +253,6 @@ def read_tiktoken(
     encoding: str | None = None,
     pattern: Pattern | None = None,
     special_tokens: Mapping[str, int] | None = None,
-    normalizer: Normalizer | Literal["auto"] | None = "auto",
 ) -> ByteLevelBPE:
     r"""Reads a rank file, or Mistral's `tekken.json`.
 
@@ -269,7 +271,6 @@ def read_tiktoken(
             none.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.
-        normalizer: normalization of texts, as in `byte_level_bpe`.
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
@@ -299,15 +300,21 @@ def read_tiktoken(
             f"{source}: has {len(ranks)} ranks, but the encoding {encoding or source.stem!r} has "
             f"{preset.num_ranks}; if it is a different encoding, pass pattern= and special_tokens="
         )
-    if special_tokens is None:
-        special_tokens = preset.special_tokens if preset else {}
-    all_roles = resolve_roles(special_tokens, roles, preset.roles if preset else _OPENAI_ROLES)
+    preset = preset or Encoding("", {}, len(ranks))
+    if special_tokens is not None:
+        preset = preset._replace(special_tokens=special_tokens)
     with as_format_errors(str(source)):
-        return make_byte_level_bpe(
-            make_vocabulary(ranks, special_tokens, all_roles, EMPTY_TEMPLATE),
-            pattern or (preset.pattern if preset else ""),
-            normalizer,
-        )
+        tokenizer = _make_tokenizer(ranks, preset._replace(pattern=pattern or preset.pattern), "auto")
+    return replace_roles(tokenizer, roles)
+
+
+def _make_tokenizer(
+    ranks: Mapping[bytes, int], encoding: Encoding, normalizer: Normalizer | Literal["auto"] | None
+) -> ByteLevelBPE:
+    """Makes a tokenizer of ranks. Those roles of the encoding apply that its special tokens can have."""
+    special = encoding.special_tokens
+    vocabulary = make_vocabulary(ranks, special, select_roles(encoding.roles, {}, special), EMPTY_TEMPLATE)
+    return make_byte_level_bpe(vocabulary, encoding.pattern, normalizer)
 
 
 def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> Encoding | None:
@@ -468,3 +475,79 @@ def _parse_count(config: Mapping[str, Any], name: str, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_ID + 1:
         raise TokenizerFormatError(f"{where}: its config has {name}={value!r}; expected a number of tokens")
     return value
+
+
+def from_tiktoken(
+    encoding: Any,
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+) -> ByteLevelBPE:
+    """Converts a `tiktoken.Encoding` to a built-in tokenizer with the same ids.
+
+    Args:
+        encoding: a `tiktoken.Encoding`. If an id has several names, such as `<|endofprompt|>` and
+            `<|reserved_200018|>` in `o200k_harmony`, all are recognized in texts, and decoding gives the
+            first.
+        bos_token: special token in the role of BOS, or `None`.
+        eos_token: special token in the role of EOS. `None` uses `<|endoftext|>` if the encoding has it.
+        pad_token: special token that pads a batch, or `None`.
+
+    Returns:
+        A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
+        some.
+
+    Raises:
+        InvalidArgumentError: the ranks do not define a byte-level BPE, or a role names a token that is not
+            special.
+        UnsupportedTokenizerError: `encoding` is not a `tiktoken.Encoding`.
+    """
+    try:
+        ranks, pattern = encoding._mergeable_ranks, encoding._pat_str
+        special: dict[str, int] = dict(encoding._special_tokens)
+    except AttributeError:
+        raise UnsupportedTokenizerError(
+            f"from_tiktoken takes a tiktoken.Encoding, not {type(encoding).__name__}"
+        ) from None
+    preset = Encoding(find_pattern_name(pattern) or pattern, special, len(ranks))
+    roles: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
+    return replace_roles(_make_tokenizer(ranks, preset, None), roles)
+
+
+def get_tiktoken_encoding(name: str) -> Any:
+    """Returns a `tiktoken.Encoding`, whose ranks the library reads from its cache or downloads.
+
+    Args:
+        name: name of the encoding.
+
+    Raises:
+        InvalidArgumentError: `tiktoken` has no such encoding.
+        MissingExtraError: `tiktoken` is not installed.
+        TokenizerFormatError: the downloaded ranks are damaged.
+        TokenizerNotFoundError: the ranks are not in the cache, and can't be downloaded.
+    """
+    tiktoken = import_optional("tiktoken", extra="tiktoken", purpose=f"loading the encoding {name!r}")
+    names = tiktoken.list_encoding_names()
+    if name not in names:
+        advice = f"; {describe_missing_ranks(name)}" if name in ENCODINGS else ""
+        raise InvalidArgumentError(
+            f"tiktoken {tiktoken.__version__} has no encoding {name!r}, only {', '.join(sorted(names))}"
+            f"{advice}"
+        )
+    try:
+        return tiktoken.get_encoding(name)
+    except ValueError as error:  # (not for an error of the network, which is an OSError)
+        raise TokenizerFormatError(f"the encoding {name!r}: {error}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # an error of a disk, not of the network
+        advice = (
+            "set TIKTOKEN_CACHE_DIR to a directory in which tiktoken has stored them, or pass the path of a "
+            "rank file"
+        )
+        raise TokenizerNotFoundError(
+            f"the ranks of the encoding {name!r} are not in the cache of tiktoken, and can't be downloaded: "
+            f"{type(error).__name__}: {error}",
+            hint=Hint(advice, advice),
+        ) from error

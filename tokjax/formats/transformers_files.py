@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.imports import import_optional
-from tokjax.errors import InvalidArgumentError, MissingExtraError, TokenizerFormatError
+from tokjax.errors import TokenizerFormatError
 from tokjax.formats.tokenizer_files import (
     ADDED_TOKENS_FILE,
     CONFIG_FILE,
@@ -47,25 +47,55 @@ _SETTINGS = ("extra_ids", "add_prefix_space")
 """Settings of a configuration that change ids, whatever the class."""
 
 
-def find_difference(
+class RequiresTransformersError(Exception):
+    """Raised if transformers has to read files. The message is the reason, as a clause.
+
+    Args:
+        reason: the reason.
+        tokens: tokens of the vocabulary.
+    """
+
+    def __init__(self, reason: str, tokens: Collection[str]) -> None:
+        super().__init__(reason)
+        self.tokens = tokens
+
+
+def check_is_plain(
     source: Path,
     ids: Mapping[str, int],
     companion: CompanionConfig,
     plain: Collection[str] = (),
     special: Collection[str] = (),
     *,
+    known: Mapping[str, int] | None = None,
     normalizes: bool = True,
-) -> str | None:
-    """Returns why the ids are not those of a vocabulary file alone, as a clause; `None` if they are.
+) -> None:
+    """Raises `RequiresTransformersError` unless the ids are those of a vocabulary file alone.
 
     Args:
         source: path of the file.
-        ids: ids by token, of those tokens that can be special.
+        ids: ids by token.
         companion: settings from the configuration files in its directory.
         plain: classes and types of models whose ids are those of the file.
         special: special tokens of the file itself.
+        known: ids of those tokens that can be special; by default all.
         normalizes: whether special tokens in normalized texts can differ from those in texts.
     """
+    options = _OPTIONS if normalizes else _OPTIONS[:-1]
+    differences = _iter_differences(source, known or ids, companion, plain, special, options)
+    for difference in differences:
+        raise RequiresTransformersError(f"its configuration files {difference}", ids)
+
+
+def _iter_differences(
+    source: Path,
+    ids: Mapping[str, int],
+    companion: CompanionConfig,
+    plain: Collection[str],
+    special: Collection[str],
+    options_of_tokens: Collection[str],
+) -> Iterator[str]:
+    """Iterates over what makes other ids than those of a file, as ends of a clause."""
     path = source.parent / MODEL_CONFIG_FILE
     model_config = read_json_object(path) if path.is_file() else {}
     # The class does not decide alone: for some types of models, transformers reads files by another one.
@@ -73,25 +103,19 @@ def find_difference(
         companion.config.get("tokenizer_class"),
         *map(model_config.get, ("tokenizer_class", "model_type")),
     )
-    for name in names:
-        if name and str(name).removesuffix("Fast") not in (*plain, *_GENERIC):
-            return f"its configuration files name {name}"
-    for setting in _SETTINGS:
-        if companion.config.get(setting):
-            return f"its configuration files set {setting}"
-    options_of_tokens = _OPTIONS if normalizes else _OPTIONS[:-1]
+    for name in filter(None, names):
+        if str(name).removesuffix("Fast") not in (*plain, *_GENERIC):
+            yield f"name {name}"
+    for setting in filter(companion.config.get, _SETTINGS):
+        yield f"set {setting}"
     for token, id_, options in _iter_declared(source, companion):
         if token not in ids or id_ not in (ids[token], None):
             with_id = " with this id" if token in ids else ""
-            return (
-                f"its configuration files declare the token {token!r}, which {source.name} does not have"
-                f"{with_id}"
-            )
+            yield f"declare the token {token!r}, which {source.name} does not have{with_id}"
         if any(map(options.get, options_of_tokens)) or not options.get("special", True):
-            return f"its configuration files declare options of the token {token!r}"
+            yield f"declare options of the token {token!r}"
         if token not in companion.special and token not in special:
-            return f"its configuration files declare the added token {token!r}"
-    return None
+            yield f"declare the added token {token!r}"
 
 
 def find_undeclared_token(
@@ -145,7 +169,7 @@ def mark_words_as_text(
             entry["special"] = False
 
 
-def load_by_transformers(files: Mapping[str, Path], reason: str, tokens: Collection[str]) -> Any:
+def load_by_transformers(files: Mapping[str, Path], reason: RequiresTransformersError) -> Any:
     """Returns the fast tokenizer that transformers makes of files, without a network and without code.
 
     It reads copies of these files and of the configuration files beside the first, so that other files in the
@@ -153,8 +177,7 @@ def load_by_transformers(files: Mapping[str, Path], reason: str, tokens: Collect
 
     Args:
         files: name that transformers looks for, to the path of the file.
-        reason: why transformers has to read them, as a clause.
-        tokens: tokens of the vocabulary.
+        reason: why transformers has to read them.
 
     Raises:
         MissingExtraError: transformers is not installed.
@@ -162,15 +185,8 @@ def load_by_transformers(files: Mapping[str, Path], reason: str, tokens: Collect
     """
     source = next(iter(files.values()))
     directory = source.parent
-    try:
-        transformers = import_optional(
-            "transformers", extra="transformers", purpose=f"reading {directory}, since {reason},"
-        )
-    except MissingExtraError as error:
-        raise MissingExtraError(
-            f"{error.message}, or let it write a tokenizer.json elsewhere: transformers.AutoTokenizer"
-            f".from_pretrained({str(directory)!r}).save_pretrained(OUT), then load_tokenizer(OUT)"
-        ) from error
+    purpose = f"reading {directory}, since {reason},"
+    transformers = import_optional("transformers", extra="transformers", purpose=purpose)
     is_definition = "tokenizer.json" in files
     load = transformers.PreTrainedTokenizerFast if is_definition else transformers.AutoTokenizer
     names = _CONFIG_FILES if is_definition else (*_CONFIG_FILES, MODEL_CONFIG_FILE)
@@ -192,23 +208,13 @@ def load_by_transformers(files: Mapping[str, Path], reason: str, tokens: Collect
         )
     # A class that looks for a file of another name makes a tokenizer without its tokens.
     known = tokenizer.get_vocab()
-    if sum(token in known for token in tokens) * 2 < len(tokens):
+    if sum(token in known for token in reason.tokens) * 2 < len(reason.tokens):
         raise TokenizerFormatError(
             f"{directory}: {reason}, and {type(tokenizer).__name__} of transformers did not read "
             f"{source.name}: it has {len(known)} other tokens. Give the file the name that the class looks "
             "for, or name the class that wrote it"
         )
     return tokenizer
-
-
-def reject_options(directory: Path, reason: str, options: Mapping[str, object]) -> None:
-    """Raises `InvalidArgumentError` for options of a reader that transformers takes the place of."""
-    for name, value in options.items():
-        if value is not None:
-            raise InvalidArgumentError(
-                f"{name} is {value!r:.80}, and transformers reads {directory}, since {reason}; leave it out, "
-                "or copy the vocabulary to a directory without configuration files"
-            )
 
 
 def _iter_declared(

@@ -116,21 +116,25 @@ def _build_byte_level(tokenizer: ByteLevelBPE) -> dict[str, Any]:
         "add_prefix_space": tokenizer.trim_offsets == "but_first",
     }
     template = _build_template(tokenizer.vocabulary)
-    ranks = tokenizer.vocabulary.mergeable
-    pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     return {
         "normalizer": {"type": "NFC"} if tokenizer.normalizer else None,
         "pre_tokenizer": _build_pre_tokenizer(tokenizer),
         "post_processor": {"type": "Sequence", "processors": [trim, template]} if template else trim,
         "decoder": {**byte_level, "add_prefix_space": tokenizer.add_prefix_space},
-        "model": build_bpe_model(
-            build_forms(
-                tokenizer.vocabulary, {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
-            ),
-            [list(map(map_bytes_to_unicode, pair)) for pair in pairs],
-            ignore_merges=tokenizer.ignore_merges,
-        ),
+        "model": build_byte_level_model(tokenizer),
     }
+
+
+def build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
+    """Builds the model of a `tokenizer.json`."""
+    ranks = tokenizer.vocabulary.mergeable
+    pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
+    forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+    return build_bpe_model(
+        build_forms(tokenizer.vocabulary, forms),
+        [list(map(map_bytes_to_unicode, pair)) for pair in pairs],
+        ignore_merges=tokenizer.ignore_merges,
+    )
 
 
 def _build_pre_tokenizer(tokenizer: ByteLevelBPE) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import ROLES
-from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
@@ -25,10 +25,10 @@ from tokjax.formats.tokenizer_files import (
     read_companion_config,
 )
 from tokjax.formats.transformers_files import (
+    RequiresTransformersError,
     find_undeclared_token,
     load_by_transformers,
     mark_words_as_text,
-    reject_options,
 )
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
@@ -36,7 +36,7 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
@@ -84,7 +84,7 @@ def read_huggingface(
     token = find_undeclared_token(contents, source, companion)
     if token is not None:
         reason = f"its configuration files declare the token {token!r} otherwise than {source.name}"
-        fast = load_by_transformers({"tokenizer.json": source}, reason, ())
+        fast = load_by_transformers({"tokenizer.json": source}, RequiresTransformersError(reason, ()))
         old, contents = contents, parse_json_object(fast.backend_tokenizer.to_str(), str(source))
         mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
@@ -135,23 +135,27 @@ def from_huggingface(
 
 
 def convert_files(
-    files: Mapping[str, Path],
-    reason: str,
-    tokens: Collection[str],
-    roles: Mapping[Role, str | None],
-    **options: object,
+    files: Mapping[str, Path], error: RequiresTransformersError, options: Mapping[str, Any]
 ) -> SegmentModel | HuggingFaceTokenizer:
     """Converts the tokenizer that transformers makes of files.
 
     Args:
         files: name that transformers looks for, to the path of the file.
-        reason: why transformers has to read them, as a clause.
-        tokens: tokens of the vocabulary.
-        roles: role to the name of the token that the caller passed, or `None`.
-        **options: other options of the caller, which must be `None`.
+        error: why transformers has to read them.
+        options: options of `load_tokenizer`. Only names of tokens with a role are allowed.
+
+    Raises:
+        InvalidArgumentError: there is another option.
     """
-    reject_options(next(iter(files.values())).parent, reason, options)
-    loaded = from_huggingface(load_by_transformers(files, reason, tokens))
+    roles = {role: options.get(f"{role}_token") for role in ROLES}
+    for name, value in options.items():
+        if value == "auto" or (value is not None and name.removesuffix("_token") not in roles):
+            directory = next(iter(files.values())).parent
+            raise InvalidArgumentError(
+                f"{name} is {value!r:.80}, and transformers reads {directory}, since {error}; leave it out, "
+                "or copy the vocabulary to a directory without configuration files"
+            )
+    loaded = from_huggingface(load_by_transformers(files, error))
     declared = loaded.vocabulary.roles
     others = {role: declared[other] for role, other in BERT_ROLES.items() if other in declared}
     return replace_roles(replace_roles(loaded, {**others, **declared}), roles)
