@@ -340,19 +340,16 @@ class TestErrors:
         assert "using tokenizer.json in the cache, since the hub failed: " in caplog.text
 
     @pytest.mark.parametrize(
-        ("option", "value", "call"),
+        ("option", "call"),
         [
-            ("revision", "v2/x", "pass 'hf://a/b@v2%2Fx'"),
-            ("subfolder", "sub", "pass 'hf://a/b@main/sub'"),
-            ("token", "secret", "set HF_TOKEN, or run `hf auth login`"),
-            ("cache_dir", "here", "set HF_HUB_CACHE"),
-            ("local_files_only", True, "set HF_HUB_OFFLINE=1"),
+            ("revision", "pass 'hf://OWNER/NAME@REVISION'; a slash"),
+            ("token", "set HF_TOKEN, or run `hf auth"),
         ],
     )
-    def test_options_of_transformers(self, hub, option, value, call):
-        message = re.escape(f"load_tokenizer has no option {option!r}; {call}")
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"^{message}$"):
-            tokjax.load_tokenizer("a/b", **{option: value})
+    def test_options_of_transformers(self, hub, option, call):
+        message = f"^load_tokenizer has no option '{option}'; {call}"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.load_tokenizer("a/b", **{option: "x"})
         assert not hub.requests
 
     def test_no_network(self, hub, files):
@@ -391,8 +388,6 @@ class TestErrors:
         hub.add("a/large", files, reported_sizes={"tokenizer.json": 1 << 30})
         for name, message in {
             "a/model": r"contains no tokenizer .*, only \['model.safetensors'\]. Looked for",
-            "hf://a/model/model.safetensors": "the file has weights, not a tokenizer; for that of the "
-            "repository, pass 'hf://a/model@main'$",
             "a/large": r".*, tokenizer.json have 1,073,[0-9,]+ bytes; the limit is 536,870,912",
         }.items():
             with pytest.raises(FormatError, match=rf"^hf://a/\w+@main(/model\.\w+)?: {message}"):

@@ -122,19 +122,14 @@ def test_limit_can_be_raised(tmp_path):
     ("steps", "growth"),
     [
         ([], 1),
-        # Each step replaces another character.
-        ([make_replace("½", "1/2"), make_replace("…", "..."), make_replace("€", " euro ")], 6),
-        ([make_replace("a", "b"), make_replace("b", "cc"), make_replace("c", "ddd")], 6),
-        ([make_replace("``", '"'), make_replace("/ {2,}", "▁")], 1),
-        ([make_replace("/[\\n\\r]+", " "), make_replace("/\\p{P}", "")], 1),
-        ([make_replace("/a*", "-")], 2),  # inserts one before each character
+        ([make_replace("½", "1/2"), make_replace("``", '"'), make_replace("ab", "cccc")], 6),
+        ([make_replace("/ {2,}", "▁▁"), make_replace("/[\\n\\r]+", " "), make_replace("/\\p{P}", "")], 2),
+        ([make_replace("/a*", "-"), make_replace("-", "--")], 4),  # inserts one before each character
         ([{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}], 18),
-        ([{"type": "Prepend", "prepend": "▁"}, make_replace(" ", "▁")], 1),
+        ([{"type": "Prepend", "prepend": "▁▁"}, make_replace("▁", "  ")], 4),
         ([{"type": "NFKD"}, BERT, {"type": "NFKC"}], 18),
-        ([{"type": "NFC"}, BERT, make_precompiled("ﷺ")], 72),
-        ([{"type": "NFKD"}, make_precompiled("ﷺ"), {"type": "NFKD"}], 324),
-        ([make_precompiled("日" * 30), BERT, BERT], 150),
         ([{"type": "NFKD"}, BERT, BERT], 20),
+        ([{"type": "NFC"}, make_precompiled("ﷺ"), BERT], 216),
     ],
 )
 def test_compute_steps_growth(steps, growth):

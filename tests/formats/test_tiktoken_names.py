@@ -68,7 +68,7 @@ def test_encodings_that_tiktoken_lacks(server):
     message = f"'llama3': no such file or directory, and {advice}, or 'hf://llama3' for a repository"
     with pytest.raises(tokjax.errors.TokenizerNotFoundError, match=message):
         tokjax.load_tokenizer("llama3")
-    message = f"has no encoding 'llama3', only cl100k_base, damaged; {advice}$"
+    message = f"tiktoken has no encoding 'llama3': Unknown encoding .*; {advice}$"
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         tokjax.load_tokenizer("tiktoken://llama3")
 
@@ -93,7 +93,7 @@ def test_no_network_and_no_cache(server):
 
 def test_errors(server, tmp_path):
     ArgumentError = tokjax.errors.InvalidArgumentError  # noqa: N806
-    with pytest.raises(ArgumentError, match=r"tiktoken \S+ has no encoding 'x', only cl100k_base, damaged$"):
+    with pytest.raises(ArgumentError, match=r"tiktoken has no encoding 'x': Unknown encoding x"):
         tokjax.load_tokenizer("tiktoken://x")
     with pytest.raises(
         ArgumentError, match="'gpt2' is an encoding .*; pass 'tiktoken://gpt2' or 'hf://gpt2'"

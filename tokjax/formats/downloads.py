@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 
-_WEIGHTS = (".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npz", ".onnx", ".pt", ".pth", ".safetensors")
-"""Ends of the names of files with the weights of models."""
 _ADVICE = {
     "OfflineModeIsEnabled": "load it once without HF_HUB_OFFLINE, or pass the path of its files",
     "GatedRepoError": "accept its conditions at {page}, then run `hf auth login`, or set HF_TOKEN",
@@ -186,15 +184,10 @@ def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
         files: paths of all files in the repository.
 
     Raises:
-        TokenizerFormatError: the name is that of a file with weights, or a directory without a tokenizer.
+        TokenizerFormatError: the name is that of a directory without a tokenizer.
         TokenizerNotFoundError: there is no such file or directory.
     """
     is_file = name.path in files
-    if is_file and name.path.endswith(_WEIGHTS):
-        repository = str(name._replace(path=""))
-        raise TokenizerFormatError(
-            f"{name}: the file has weights, not a tokenizer; for that of the repository, pass {repository!r}"
-        )
     directory, _, file = name.path.rpartition("/") if is_file else (name.path, "", None)
     prefix = f"{directory}/" if directory else ""
     below = [path.removeprefix(prefix) for path in files if path.startswith(prefix)]

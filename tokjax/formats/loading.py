@@ -27,7 +27,7 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.downloads import fetch_repository, open_files
 from tokjax.formats.file_formats import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.huggingface.tokenizer_json import convert_files, from_huggingface
-from tokjax.formats.names import TIKTOKEN_SCHEME, RepositoryName, parse_name
+from tokjax.formats.names import TIKTOKEN_SCHEME, parse_name
 from tokjax.formats.sentencepiece_files import from_sentencepiece
 from tokjax.formats.tiktoken_files import from_tiktoken, get_tiktoken_encoding
 from tokjax.formats.tokenizer_files import (
@@ -172,8 +172,8 @@ def load_tokenizer(
     name = parse_name(path)
     if isinstance(name, str) and name.startswith(TIKTOKEN_SCHEME):
         return _load_encoding(name.removeprefix(TIKTOKEN_SCHEME), format, options)
-    if isinstance(name, RepositoryName):
-        _reject_hub_options(name, options)
+    for option in options.keys() & _REPLACED_OPTIONS:
+        raise InvalidArgumentError(f"load_tokenizer has no option {option!r}; {_REPLACED_OPTIONS[option]}")
     with open_files(name or path) as found:
         detected = detect_tokenizer_files(found, format)
         with _pause_garbage_collection():
@@ -311,6 +311,14 @@ _TYPES: Mapping[str, tuple[type, str]] = {
     "special_tokens": (Iterable, "a list of names"),
 }
 """Types of options, and a description for errors. Options not listed are strings or `None`."""
+_REPLACED_OPTIONS: Mapping[str, str] = {
+    "revision": "pass 'hf://OWNER/NAME@REVISION'; a slash in the revision is %2F",
+    "subfolder": "pass 'hf://OWNER/NAME@REVISION/SUBFOLDER'",
+    "token": "set HF_TOKEN, or run `hf auth login`",
+    "cache_dir": "set HF_HUB_CACHE",
+    "local_files_only": "set HF_HUB_OFFLINE=1",
+}
+"""Options of `from_pretrained` in transformers, and what to do instead."""
 _ADAPTERS: Mapping[str, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
     "tokenizers": from_huggingface,
     "transformers": from_huggingface,
@@ -349,19 +357,6 @@ def _check_options(
         is_string = name in _TYPES and isinstance(value, str)
         if is_string or not isinstance(value, (types, type(None))):
             raise InvalidArgumentError(f"{name} must be {expected}, not {value!r:.80}")
-
-
-def _reject_hub_options(name: RepositoryName, options: Mapping[str, Any]) -> None:
-    """Raises an error for an option of transformers that the name or a setting replaces."""
-    calls = {
-        "revision": f"pass {str(name._replace(revision=str(options.get('revision'))))!r}",
-        "subfolder": f"pass {str(name._replace(path=str(options.get('subfolder'))))!r}",
-        "token": "set HF_TOKEN, or run `hf auth login`",
-        "cache_dir": "set HF_HUB_CACHE",
-        "local_files_only": "set HF_HUB_OFFLINE=1",
-    }
-    for option in options.keys() & calls:
-        raise InvalidArgumentError(f"load_tokenizer has no option {option!r}; {calls[option]}")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.patterns import Pattern
 
 _END_OF_TEXT = "<|endoftext|>"
-_FIM_TOKENS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _TEKKEN_ROLES: dict[Role, str] = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"}
 _TEKKEN_SPECIAL = [
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
@@ -53,9 +53,6 @@ _TEKKEN_SPECIAL = [
 ]
 """Special tokens of a `tekken.json` without a list of them, which is valid up to version 7."""
 _LAST_VERSION_WITHOUT_LIST = 7
-_NUM_SPECIAL = 256
-"""Number of special tokens of Llama 3 and Kimi K2, named and reserved ones."""
-_NUM_LLAMA4_SPECIAL = 2048
 _OPENAI_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT}
 
 
@@ -85,52 +82,29 @@ class Encoding(NamedTuple):
         return max(num_ids, *(id_ + 1 for id_ in ids))
 
 
-def _build_harmony_special_tokens() -> dict[str, int]:
-    named_tokens = {
-        "<|startoftext|>": 199998,
-        _END_OF_TEXT: 199999,
-        "<|return|>": 200002,
-        "<|constrain|>": 200003,
-        "<|channel|>": 200005,
-        "<|start|>": 200006,
-        "<|end|>": 200007,
-        "<|message|>": 200008,
-        "<|call|>": 200012,
-        "<|endofprompt|>": 200018,  # `<|reserved_200018|>` is a second name
-    }
-    return _reserve(named_tokens, range(200000, 201088), "<|reserved_{}|>") | {"<|reserved_200018|>": 200018}
-
-
-def _reserve(named_tokens: Mapping[str, int], ids: Iterable[int], name: str) -> dict[str, int]:
-    """Returns named special tokens, and those that are named after the other ids."""
-    unused_ids = set(ids).difference(named_tokens.values())
-    return {**named_tokens, **{name.format(id_): id_ for id_ in unused_ids}}
-
-
-def _number(names: Iterable[str], first_id: int) -> dict[str, int]:
-    """Returns name to id of special tokens with consecutive ids."""
-    return {name: id_ for id_, name in enumerate(names, first_id)}
-
-
-def _make_llama3(named_tokens: str, pad_token: str | None) -> Encoding:
-    """Returns Llama 3's encoding.
+def _make(
+    pattern: str, num_ranks: int, names: str, reserved: str = "", roles: Mapping[Role, str] = _OPENAI_ROLES
+) -> Encoding:
+    """Makes an encoding whose special tokens have the ids after the ranks.
 
     Args:
-        named_tokens: the first special tokens, separated by spaces, without `<|` and `|>`. A number is that
-            of a reserved token. The reserved tokens with higher numbers follow, up to 256 special tokens.
-        pad_token: special token that pads a batch, if any.
+        pattern: name of the split pattern.
+        num_ranks: number of ranks.
+        names: names of the special tokens, separated by spaces. `-` is a reserved token, `-9` are nine.
+        reserved: name of reserved tokens, with `{number}`, which counts them, or `{id}`.
+        roles: role to the name of the special token that has it.
     """
-    names = [f"reserved_special_token_{name}" if name.isdigit() else name for name in named_tokens.split()]
-    first = 1 + max(int(name) for name in named_tokens.split() if name.isdigit())
-    names += [f"reserved_special_token_{first + i}" for i in range(_NUM_SPECIAL - len(names))]
-    roles: dict[Role, str] = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"}
-    if pad_token is not None:
-        roles["pad"] = pad_token
-    return Encoding("llama3", _number([f"<|{name}|>" for name in names], 128_000), 128_000, roles)
+    numbers = itertools.count()
+    tokens = re.sub(r"-(\d+)", lambda match: "- " * int(match[1]), names).split()
+    special = {
+        reserved.format(number=next(numbers), id=id_) if name == "-" else name: id_
+        for id_, name in enumerate(tokens, num_ranks)
+    }
+    return Encoding(pattern, special, num_ranks, roles)
 
 
-def _make_llama4() -> Encoding:
-    """Returns Llama 4's encoding. Each group of special tokens has reserved ones among them."""
+def _list_llama4_tokens() -> str:
+    """Returns the names of Llama 4's special tokens. Each group of them has reserved ones among them."""
 
     def reserve(group: str, numbers: Iterable[int]) -> list[str]:
         return [f"{group}reserved_special_token_{i}" for i in numbers]
@@ -147,89 +121,85 @@ def _make_llama4() -> Encoding:
         *reserve("reasoning_", range(8)),
         *("reasoning_thinking_start", "reasoning_thinking_end"),
     ]
-    names += reserve("", range(_NUM_LLAMA4_SPECIAL - len(names)))
-    roles: dict[Role, str] = {
-        "bos": "<|begin_of_text|>",
-        "eos": "<|end_of_text|>",
-        "pad": "<|finetune_right_pad|>",
-    }
-    return Encoding("o200k", _number([f"<|{name}|>" for name in names], 200_000), 200_000, roles)
-
-
-def _make_kimi_k2() -> Encoding:
-    named_tokens = {
-        "[BOS]": 163584,
-        "[EOS]": 163585,
-        "<|im_end|>": 163586,
-        "<|im_user|>": 163587,
-        "<|im_assistant|>": 163588,
-        "<|start_header_id|>": 163590,
-        "<|end_header_id|>": 163591,
-        "[EOT]": 163593,
-        "<|im_system|>": 163594,
-        "<|tool_calls_section_begin|>": 163595,
-        "<|tool_calls_section_end|>": 163596,
-        "<|tool_call_begin|>": 163597,
-        "<|tool_call_argument_begin|>": 163598,
-        "<|tool_call_end|>": 163599,
-        "<|im_middle|>": 163601,
-        "[UNK]": 163838,
-        "[PAD]": 163839,
-    }
-    num_ranks = 163584
-    ids = range(num_ranks, num_ranks + _NUM_SPECIAL)
-    roles: dict[Role, str] = {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"}
-    return Encoding("kimi_k2", _reserve(named_tokens, ids, "<|reserved_token_{}|>"), num_ranks, roles)
+    names += reserve("", range(2048 - len(names)))
+    return " ".join(f"<|{name}|>" for name in names)
 
 
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256, in_tiktoken=True)
-_QWEN_TOKENS = (_END_OF_TEXT, "<|im_start|>", "<|im_end|>")
-_END_AND_PAD_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT}
-_GLM4_TOKENS = (
-    *(_END_OF_TEXT, "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"),
-    *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
-    *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"),
+_FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_HARMONY = _make(
+    "o200k",
+    199998,
+    "<|startoftext|> <|endoftext|> -2 <|return|> <|constrain|> - <|channel|> <|start|> <|end|> "
+    "<|message|> -3 <|call|> -5 <|endofprompt|> -1069",
+    "<|reserved_{id}|>",
 )
+_QWEN_TOKENS = "<|endoftext|> <|im_start|> <|im_end|>"
+_LLAMA_ROLES: dict[Role, str] = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"}
+_LLAMA3_RESERVED = "<|reserved_special_token_{number}|>"
+_END_AND_PAD: dict[Role, str] = {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT}
 ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
     {
         "gpt2": _GPT2,
         "r50k_base": _GPT2,
-        "p50k_base": Encoding("gpt2", {_END_OF_TEXT: 50256}, 50280, in_tiktoken=True),
-        "p50k_edit": Encoding(
-            "gpt2",
-            {_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FIM_TOKENS)},
-            50280,
-            in_tiktoken=True,
+        "p50k_base": _GPT2._replace(num_ranks=50280),
+        "p50k_edit": _GPT2._replace(
+            special_tokens={_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FIM)},
+            num_ranks=50280,
         ),
         "cl100k_base": Encoding(
             "cl100k",
             {_END_OF_TEXT: 100257, "<|endofprompt|>": 100276}
-            | {name: 100258 + i for i, name in enumerate(_FIM_TOKENS)},
+            | {name: 100258 + i for i, name in enumerate(_FIM)},
             100256,
             in_tiktoken=True,
         ),
         "o200k_base": Encoding(
             "o200k", {_END_OF_TEXT: 199999, "<|endofprompt|>": 200018}, 199998, in_tiktoken=True
         ),
-        "o200k_harmony": Encoding("o200k", _build_harmony_special_tokens(), 199998, in_tiktoken=True),
-        "llama3": _make_llama3(
-            "begin_of_text end_of_text 0 1 2 3 start_header_id end_header_id 4 eot_id", None
+        "o200k_harmony": _HARMONY._replace(
+            # The token of a prompt's end has a second name.
+            special_tokens={**_HARMONY.special_tokens, "<|reserved_200018|>": 200018},
+            in_tiktoken=True,
         ),
-        "llama3_1": _make_llama3(
-            "begin_of_text end_of_text 0 1 finetune_right_pad_id 2 start_header_id end_header_id eom_id "
-            "eot_id python_tag",
-            "<|finetune_right_pad_id|>",
+        "llama3": _make(
+            "llama3",
+            128_000,
+            "<|begin_of_text|> <|end_of_text|> -4 <|start_header_id|> <|end_header_id|> - <|eot_id|> -246",
+            _LLAMA3_RESERVED,
+            _LLAMA_ROLES,
         ),
-        "llama4": _make_llama4(),
-        "qwen": Encoding(
-            "qwen2",
-            _number([*_QWEN_TOKENS, *(f"<|extra_{i}|>" for i in range(205))], 151_643),
-            151_643,
-            _END_AND_PAD_ROLES,
+        "llama3_1": _make(
+            "llama3",
+            128_000,
+            "<|begin_of_text|> <|end_of_text|> -2 <|finetune_right_pad_id|> - <|start_header_id|> "
+            "<|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|> -245",
+            _LLAMA3_RESERVED,
+            {**_LLAMA_ROLES, "pad": "<|finetune_right_pad_id|>"},
         ),
-        "qwen2": Encoding("qwen2", _number(_QWEN_TOKENS, 151_643), 151_643, _END_AND_PAD_ROLES),
-        "glm4": Encoding("llama3", _number(_GLM4_TOKENS, 151_329), 151_329, _END_AND_PAD_ROLES),
-        "kimi_k2": _make_kimi_k2(),
+        "llama4": _make(
+            "o200k", 200_000, _list_llama4_tokens(), "", {**_LLAMA_ROLES, "pad": "<|finetune_right_pad|>"}
+        ),
+        "qwen": _make("qwen2", 151_643, f"{_QWEN_TOKENS} -205", "<|extra_{number}|>", _END_AND_PAD),
+        "qwen2": _make("qwen2", 151_643, _QWEN_TOKENS, "", _END_AND_PAD),
+        "glm4": _make(
+            "llama3",
+            151_329,
+            "<|endoftext|> [MASK] [gMASK] [sMASK] <sop> <eop> <|system|> <|user|> <|assistant|> "
+            "<|observation|> <|begin_of_image|> <|end_of_image|> <|begin_of_video|> <|end_of_video|>",
+            "",
+            _END_AND_PAD,
+        ),
+        "kimi_k2": _make(
+            "kimi_k2",
+            163_584,
+            "[BOS] [EOS] <|im_end|> <|im_user|> <|im_assistant|> - <|start_header_id|> <|end_header_id|> "
+            "- [EOT] <|im_system|> <|tool_calls_section_begin|> <|tool_calls_section_end|> "
+            "<|tool_call_begin|> <|tool_call_argument_begin|> <|tool_call_end|> - <|im_middle|> -236 "
+            "[UNK] [PAD]",
+            "<|reserved_token_{id}|>",
+            {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"},
+        ),
     }
 )
 """Published encodings: OpenAI's by their names in tiktoken, and those of other models with rank files.
@@ -528,17 +498,14 @@ def get_tiktoken_encoding(name: str) -> Any:
         TokenizerNotFoundError: the ranks are not in the cache, and can't be downloaded.
     """
     tiktoken = import_optional("tiktoken", extra="tiktoken", purpose=f"loading the encoding {name!r}")
-    names = tiktoken.list_encoding_names()
-    if name not in names:
-        advice = f"; {describe_missing_ranks(name)}" if name in ENCODINGS else ""
-        raise InvalidArgumentError(
-            f"tiktoken {tiktoken.__version__} has no encoding {name!r}, only {', '.join(sorted(names))}"
-            f"{advice}"
-        )
     try:
         return tiktoken.get_encoding(name)
     except ValueError as error:  # (not for an error of the network, which is an OSError)
-        raise TokenizerFormatError(f"the encoding {name!r}: {error}") from error
+        if name in tiktoken.list_encoding_names():
+            raise TokenizerFormatError(f"the encoding {name!r}: {error}") from error
+        advice = f"; {describe_missing_ranks(name)}" if name in ENCODINGS else ""
+        message = f"tiktoken has no encoding {name!r}: {' '.join(str(error).split())}{advice}"
+        raise InvalidArgumentError(message) from error
     except OSError as error:
         if error.errno is not None:
             raise  # an error of a disk, not of the network

@@ -5,16 +5,15 @@ Files may come from untrusted sources. They are read within `tokjax.limits`, and
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from tokjax._util.atomic_files import get_identity, open_regular
+from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
 from tokjax.core.vocabulary import ROLES
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import TokenizerFormatError
 from tokjax.models.format_errors import check_is_not_pointer, check_vocab_size
 
 if TYPE_CHECKING:
@@ -59,30 +58,20 @@ def read_bytes(path: Path, maximum: int = -1) -> bytes:
         TokenizerFormatError: it is not a regular file, is empty, compressed, or a pointer of Git LFS, or
             exceeds the limit `file_bytes`.
     """
-    check_is_file(path)
-    with open_regular(path) as file:
-        size = get_identity(file).nbytes
-        exceeded = exceeds_limit("file_bytes", size)
-        if exceeded:
-            raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
-        data = file.read(maximum)
+    try:
+        with open_regular(path) as file:
+            size = get_identity(file).nbytes
+            if exceeded := exceeds_limit("file_bytes", size):
+                raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
+            data = file.read(maximum)
+    except NotRegularFileError:
+        raise TokenizerFormatError(f"{path}: is not a regular file") from None
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
     check_is_not_pointer(data, str(path))
     if data.startswith(_GZIP_HEADER):
         raise TokenizerFormatError(f"{path}: is compressed with gzip; decompress it first")
     return data
-
-
-def check_is_file(path: Path) -> None:
-    """Raises `FileNotFoundError` or `TokenizerFormatError` unless a path is that of a regular file.
-
-    Directories, pipes and devices are rejected.
-    """
-    if not path.exists():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    if not path.is_file():
-        raise TokenizerFormatError(f"{path}: is not a regular file")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -160,12 +149,9 @@ def parse_json_object(data: bytes | str, where: str) -> dict[str, Any]:
 
     def check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = dict(pairs)
-        if len(entries) != len(pairs):
-            seen: set[str] = set()
-            for key, _ in pairs:
-                if key in seen:
-                    raise TokenizerFormatError(f"{where}: duplicate key {key!r} in one object")
-                seen.add(key)
+        if len(entries) < len(pairs):
+            [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+            raise TokenizerFormatError(f"{where}: duplicate key {key!r} in one object")
         return entries
 
     try:
@@ -265,33 +251,6 @@ def _list_special_tokens(contents: Mapping[str, Any]) -> list[Any]:
     if isinstance(listed, dict):
         listed = list(listed.values())
     return [*map(contents.get, fields), *named, *(listed if isinstance(listed, list) else [])]
-
-
-def resolve_roles(
-    special: Collection[str], overrides: Mapping[Role, str | None], defaults: Mapping[Role, str]
-) -> dict[Role, str | None]:
-    """Determines the special token of each role.
-
-    Args:
-        special: names of all special tokens.
-        overrides: role to the name that the caller passed, or `None` for the default.
-        defaults: role to the name that is used without an override, if a special token has that name.
-
-    Raises:
-        InvalidArgumentError: an override is not the name of a special token.
-    """
-    roles: dict[Role, str | None] = {role: name for role, name in defaults.items() if name in special}
-    for role, name in overrides.items():
-        if name is None:
-            continue
-        if name not in special:
-            raise InvalidArgumentError(
-                f"{role}_token is {name!r}, which is not among the special tokens {list(special)[:20]}; load "
-                "the tokenizer without it, and add it with "
-                f"extend_vocabulary(tokenizer, [{name!r}], special=True)"
-            )
-        roles[role] = name
-    return roles
 
 
 def _reject_constant(constant: str) -> NoReturn:

@@ -14,6 +14,7 @@ A file is one JSON object with these fields:
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 from functools import partial
@@ -23,20 +24,8 @@ from tokjax._util.atomic_files import check_path, compute_json_checksum, write_a
 from tokjax._util.urls import reject_urls
 from tokjax.core.json_records import get_models, read_record, to_json_values
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface import adapter  # noqa: F401 (registers its type, as the next modules do)
+from tokjax.formats.huggingface import adapter  # noqa: F401 (registers its type)
 from tokjax.formats.tokenizer_files import parse_json_object, read_bytes
-from tokjax.models import (  # noqa: F401
-    bpe_dropout,
-    byte_bpe,
-    byte_level,
-    char_level,
-    metaspace_bpe,
-    sentencepiece,
-    unigram,
-    word_bpe,
-    word_level,
-    wordpiece,
-)
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.special_tokens import check_comparisons
 
@@ -53,6 +42,9 @@ TOKENIZER_FILE = "tokenizer.tokjax.json"
 """Name of the file in a directory."""
 _NAME_OF_HUGGING_FACE = "tokenizer.json"
 logger = logging.getLogger("tokjax")
+_models = importlib.import_module("tokjax.models")
+for _name in _models.__all__:
+    getattr(_models, _name)  # imports its module, which registers the type
 
 
 def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | os.PathLike[str]) -> Path:
