@@ -15,11 +15,8 @@ from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.file_formats import FORMATS
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
-from tokjax.formats.huggingface.export import (
-    build_byte_level_model,
-    build_tokenizer_json,
-    iter_merges,
-)
+from tokjax.formats.huggingface.byte_level import build_byte_level_model, iter_merges
+from tokjax.formats.huggingface.tokenizer_json import build_tokenizer_json
 from tokjax.formats.tokenizer_files import BERT_ROLES, CONFIG_FILE
 from tokjax.formats.tokjax_json import dump_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE

@@ -23,10 +23,9 @@ from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import TEMPLATE_ROLES
 from tokjax.errors import Hint, InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
-from tokjax.formats.huggingface.built_in import check_special_words
 from tokjax.formats.huggingface.definition import RequiresLibraryError
-from tokjax.formats.huggingface.export import build_tokenizer_json
-from tokjax.formats.huggingface.tokenizer_json import build_tokenizer
+from tokjax.formats.huggingface.tokenizer_json import build_tokenizer, build_tokenizer_json
+from tokjax.formats.huggingface.words import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     parse_token_ids,

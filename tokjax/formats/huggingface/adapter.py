@@ -54,10 +54,9 @@ from tokjax.formats.huggingface.library import (
     raise_as,
     select_pipeline,
 )
-from tokjax.formats.huggingface.metaspace_export import parse_symbol_split
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
-from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names, select_control_names
+from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,8 +140,8 @@ def build_huggingface_tokenizer(
 ) -> HuggingFaceTokenizer:
     """Builds a tokenizer that runs on the library.
 
-    Its special tokens are the added tokens with `special=true`, the tokens that the template inserts, the
-    unknown token of the model, and control tokens among the symbols of a SentencePiece model.
+    Its special tokens are the added tokens with `special=true`, the tokens that the template inserts, and the
+    unknown token of the model.
 
     Args:
         definition: contents of a `tokenizer.json`, as JSON text.
@@ -163,8 +162,6 @@ def build_huggingface_tokenizer(
         names = {*parse_template(contents, forms).tokens, *list_unknown_tokens(contents)} & forms.keys()
         library_tokens = library.get_added_tokens_decoder()
         names |= {token.content for token in library_tokens.values() if token.special}
-        symbols = forms.keys() & parse_symbol_split(contents.get("pre_tokenizer"))
-        names |= select_control_names(frozenset(symbols))
         # An added token that the model can also produce from text is a token of the model. In a byte-level
         # model it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
         byte_level = is_byte_level(contents)

@@ -144,9 +144,10 @@ def compute_steps_growth(steps: Iterable[Mapping[str, Any]]) -> float:
     """
     growth, inserted = 1.0, 0.0
     for is_unicode, group in groupby(steps, lambda step: step.get("type") in _UNICODE_GROWTH):
-        factors = map(_compute_step_growth, group)
+        members = list(group)
+        factors = list(map(_compute_step_growth, members))
         if is_unicode:
-            factors = iter([(_compute_unicode_growth([step["type"] for step in group]), 0)])
+            factors = [(_compute_unicode_growth([step["type"] for step in members]), 0)]
         for factor, size in factors:
             growth, inserted = growth * factor, inserted * factor + size
     return max(growth, inserted)

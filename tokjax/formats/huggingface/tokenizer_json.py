@@ -1,8 +1,19 @@
-"""Tokenizers from a `tokenizer.json`, and from objects of Hugging Face's `tokenizers` and `transformers`.
+"""Tokenizers from a `tokenizer.json` and from objects of `tokenizers` and `transformers`, and their export.
 
-A definition becomes a built-in tokenizer if one gives exactly the same result
-(`tokjax.formats.huggingface.built_in`). Otherwise it runs on the `tokenizers` library
-(`tokjax.formats.huggingface.adapter`).
+A definition becomes a built-in tokenizer if one gives exactly the same result:
+
+| model | conditions | built-in type |
+|---|---|---|
+| BPE | split patterns with boundary tables, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
+| BPE with `byte_fallback` | spaces written as `▁`, the byte tokens that texts need | `MetaspaceBPE` |
+| BPE of words | a split at whitespace or BERT's, `</w>` or no mark at the end of words | `WordBPE` |
+| WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
+| WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
+| Unigram | `Metaspace`, after `WhitespaceSplit` or not, and a normalizer of known steps | `Unigram` |
+
+Each condition is checked. The first one that does not hold raises `RequiresLibraryError` with the reason, and
+the tokenizer runs on the library (`tokjax.formats.huggingface.adapter`). See docs/bring-your-tokenizer.md,
+section "What runs on the tokenizers library".
 """
 
 from __future__ import annotations
@@ -15,9 +26,33 @@ from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
-from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
-from tokjax.formats.huggingface.definition import RequiresLibraryError
+from tokjax.formats.huggingface.byte_level import build_byte_level, parse_byte_level
+from tokjax.formats.huggingface.definition import (
+    RequiresLibraryError,
+    build_added_tokens,
+    build_template,
+    get_flag,
+    get_steps,
+    list_types,
+    parse_trim_offsets,
+)
 from tokjax.formats.huggingface.library import import_tokenizers
+from tokjax.formats.huggingface.metaspace import (
+    build_metaspace_bpe,
+    build_sentencepiece,
+    build_unigram,
+    parse_metaspace_bpe,
+    parse_unigram,
+)
+from tokjax.formats.huggingface.words import (
+    WORD_SPLITTERS,
+    build_word_bpe,
+    build_word_level,
+    build_wordpiece,
+    parse_word_bpe,
+    parse_word_level,
+    parse_wordpiece,
+)
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     parse_json_object,
@@ -30,13 +65,20 @@ from tokjax.formats.transformers_files import (
     load_by_transformers,
     mark_words_as_text,
 )
+from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.format_errors import as_format_errors
+from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.sentencepiece import SentencePieceTokenizer
+from tokjax.models.unigram import Unigram
+from tokjax.models.word_bpe import END_OF_WORD, WordBPE
+from tokjax.models.word_level import WordLevelTokenizer
+from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
@@ -178,7 +220,7 @@ def build_tokenizer(
         )
     try:
         with as_format_errors(where):
-            loaded = build_builtin_tokenizer(contents, roles)
+            loaded = _build_builtin(contents, roles)
             check_comparisons(loaded.vocabulary.split_token_names)
             return loaded
     except RequiresLibraryError as error:
@@ -187,3 +229,86 @@ def build_tokenizer(
     with as_format_errors(where):
         definition = json.dumps(contents, ensure_ascii=False) if definition is None else definition
         return build_huggingface_tokenizer(definition, reason, roles, contents)
+
+
+def _build_builtin(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> SegmentModel:
+    """Builds the built-in tokenizer of a definition.
+
+    Args:
+        contents: parsed `tokenizer.json`.
+        roles: role to the name of a token; see `select_roles`.
+
+    Raises:
+        RequiresLibraryError: the tokenizer has to run on the library.
+        TokenizerFormatError: the definition is invalid.
+    """
+    parse = _select_parser(contents)
+    if parse is not parse_byte_level and parse_trim_offsets(contents) is not None:
+        raise RequiresLibraryError("its post-processor has trim_offsets=true")
+    try:
+        return parse(contents, roles)
+    except InvalidArgumentError as error:
+        raise RequiresLibraryError(str(error)) from error
+
+
+def _select_parser(contents: Mapping[str, Any]) -> Callable[..., SegmentModel]:
+    """Returns the function that builds the tokenizer of a model."""
+    model = contents["model"]
+    model_type = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
+    if model_type != "BPE":
+        if model_type not in _PARSERS:
+            raise RequiresLibraryError(f"its model is {model_type}")
+        return _PARSERS[model_type]
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option) and (option, model[option]) != ("end_of_word_suffix", END_OF_WORD):
+            raise RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
+    splits_words = list_types(get_steps(contents, "pre_tokenizer")) in WORD_SPLITTERS
+    if model.get("end_of_word_suffix") or splits_words:
+        return parse_word_bpe
+    return parse_metaspace_bpe if get_flag(model, "byte_fallback") else parse_byte_level
+
+
+def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
+    """Builds a `tokenizer.json` that gives the same ids and offsets as a built-in tokenizer.
+
+    Args:
+        tokenizer: one of the types in `_EXPORTERS`.
+
+    Returns:
+        The definition, as a JSON object.
+
+    Raises:
+        UnsupportedTokenizerError: the format can't represent the tokenizer or one of its options.
+    """
+    if type(tokenizer) not in _EXPORTERS:
+        supported = ", ".join(kind.__name__ for kind in _EXPORTERS)
+        raise UnsupportedTokenizerError(
+            f"a tokenizer.json can be written for {supported}, not for {type(tokenizer).__name__}"
+        )
+    parts = _EXPORTERS[type(tokenizer)](tokenizer)
+    vocabulary = tokenizer.vocabulary
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": build_added_tokens(vocabulary),
+        "normalizer": None,
+        "post_processor": build_template(vocabulary),
+        **parts,
+    }
+
+
+_PARSERS: Mapping[str, Callable[..., SegmentModel]] = {
+    "WordPiece": parse_wordpiece,
+    "WordLevel": parse_word_level,
+    "Unigram": parse_unigram,
+}
+_EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
+    ByteLevelBPE: build_byte_level,
+    MetaspaceBPE: build_metaspace_bpe,
+    SentencePieceTokenizer: build_sentencepiece,
+    WordBPE: build_word_bpe,
+    WordPieceTokenizer: build_wordpiece,
+    WordLevelTokenizer: build_word_level,
+    Unigram: build_unigram,
+}

@@ -1,4 +1,4 @@
-"""Built-in tokenizers that write spaces as `▁`, from a `tokenizer.json`: BPE with byte fallback, and unigram.
+r"""Definitions of models that write spaces as `▁`: BPE with byte fallback, and unigram. Parsed and written.
 
 Files define the handling of spaces in a normalizer or a pre-tokenizer. `_parse_space_handling` maps all of
 them to the options `add_prefix_space` and `split_words` of `MetaspaceBPE`. With the texts "a b" and " a":
@@ -12,21 +12,40 @@ them to the options `add_prefix_space` and `split_words` of `MetaspaceBPE`. With
 
 `|` marks the split between pre-tokens. In contrast to `Prepend`, Metaspace adds a `▁` only before text that
 does not begin with one. "first" adds it only at the start of a text, not after a special token.
+
+A SentencePiece BPE model merges the pair of pieces whose concatenation has the highest score. The file lists
+pairs in order of priority: here, for each piece, all pairs that it is the concatenation of. The normalizer of
+the model becomes these steps:
+
+    step                                   if the model
+    `Precompiled`                          replaces characters
+    `Replace` of `\A +` by nothing         removes and merges spaces
+    `Replace` of ` {2,}` by one space
+    `Replace` of `[ ▁]+\z` by nothing
+    `Prepend` of `▁`                       adds a space before texts
+    `Replace` of a space by `▁`            is any model
 """
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import math
 import re
 from decimal import Decimal
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, get_args
 
 from tokjax.core.utf8 import is_encodable
-from tokjax.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.definition import (
     LIKE_BYTE,
     RequiresLibraryError,
+    build_added_token,
+    build_added_tokens,
+    build_bpe_model,
+    build_text_forms,
     build_vocabulary,
     check_added_ids,
     find_in_merges,
@@ -43,6 +62,8 @@ from tokjax.formats.huggingface.definition import (
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
+from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
+from tokjax.models.sentencepiece_spans import SPACE
 from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
 from tokjax.models.unigram_words import NormalizedToken
@@ -51,20 +72,22 @@ from tokjax.pretokenize.special_tokens import WHITE_SPACE
 from tokjax.unigram.viterbi import MAX_SCORE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace_bpe import PrefixSpace
+    from tokjax.models.sentencepiece import SentencePieceTokenizer
+    from tokjax.models.sentencepiece_files import ModelInfo, Pieces
 
-PREPEND = {"type": "Prepend", "prepend": METASPACE}
-SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
-DECODERS: list[dict[str, Any]] = [
+_PREPEND = {"type": "Prepend", "prepend": METASPACE}
+_SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
+_DECODERS: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": METASPACE}, "content": " "},
     {"type": "ByteFallback"},
     {"type": "Fuse"},
 ]
-STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
+_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
 """Metaspace's `prepend_scheme` to `add_prefix_space`."""
 _MAX_EXACT_DIGITS, _MAX_EXPONENT = 15, 308
 
@@ -131,8 +154,8 @@ def _parse_space_handling(contents: Mapping[str, Any]) -> tuple[PrefixSpace | No
     if not normalizers:
         [step] = select_steps(contents, "pre_tokenizer", ["Metaspace"])
         scheme, split = _parse_metaspace(step)
-        return SCHEMES[scheme], split
-    if normalizers not in ([PREPEND, SPACE_TO_METASPACE], [SPACE_TO_METASPACE]):
+        return _SCHEMES[scheme], split
+    if normalizers not in ([_PREPEND, _SPACE_TO_METASPACE], [_SPACE_TO_METASPACE]):
         reject_steps(contents, "normalizer")
     # Gemma's file also splits at spaces. That has no effect: the normalizer has replaced all of them.
     select_steps(contents, "pre_tokenizer", [], ["Split"])
@@ -164,10 +187,112 @@ def _parse_strip(contents: Mapping[str, Any]) -> bool:
     decoders = get_steps(contents, "decoder")
     # As JSON: in Python, `True` and `1` would be equal.
     if json.dumps(decoders, sort_keys=True) not in (
-        json.dumps(expected, sort_keys=True) for expected in (DECODERS, [*DECODERS, STRIP])
+        json.dumps(expected, sort_keys=True) for expected in (_DECODERS, [*_DECODERS, _STRIP])
     ):
         reject_steps(contents, "decoder")
-    return len(decoders) > len(DECODERS)
+    return len(decoders) > len(_DECODERS)
+
+
+def build_metaspace_bpe(tokenizer: MetaspaceBPE) -> dict[str, Any]:
+    """Builds the normalizer, pre-tokenizer, decoder and model of a `tokenizer.json`."""
+    steps: dict[str, Any]
+    if tokenizer.add_prefix_space == "always":
+        steps = {"normalizer": {"type": "Sequence", "normalizers": [_PREPEND, _SPACE_TO_METASPACE]}}
+    elif tokenizer.add_prefix_space is None and not tokenizer.split_words:
+        steps = {"normalizer": _SPACE_TO_METASPACE}
+    else:
+        [scheme] = (name for name, prefix in _SCHEMES.items() if prefix == tokenizer.add_prefix_space)
+        steps = {"pre_tokenizer": _build_metaspace_step(scheme, split=tokenizer.split_words)}
+    return steps | _build_model(tokenizer.vocabulary, tokenizer.merges, strip=tokenizer.strip)
+
+
+def _build_model(
+    vocabulary: Vocabulary, merges: Sequence[tuple[str, str]], *, strip: bool, byte_fallback: bool = True
+) -> dict[str, Any]:
+    """Builds the decoder and the model of a vocabulary that writes spaces as `▁`.
+
+    Args:
+        vocabulary: all tokens.
+        merges: pairs of written forms, in order of priority.
+        strip: whether decoding removes a space at the start of a text.
+        byte_fallback: whether unknown characters become byte tokens.
+    """
+    fields: dict[str, Any] = {
+        "unk_token": vocabulary.roles.get("unk"),
+        "fuse_unk": True,
+        "byte_fallback": byte_fallback,
+    }
+    return {
+        "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if strip else [])]},
+        "model": build_bpe_model(build_text_forms(vocabulary), merges, **fields),
+    }
+
+
+def _build_metaspace_step(scheme: str, *, split: bool = True) -> dict[str, Any]:
+    """Builds a step `Metaspace` of a pre-tokenizer or decoder."""
+    return {"type": "Metaspace", "replacement": METASPACE, "prepend_scheme": scheme, "split": split}
+
+
+def build_sentencepiece(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+    """Builds the parts of a definition of a SentencePiece BPE model.
+
+    Raises:
+        UnsupportedTokenizerError: the format can't represent the model.
+    """
+    info = parse_model_info(tokenizer.model_proto)
+    pieces = parse_pieces(tokenizer.model_proto, has_byte_fallback=info.has_byte_fallback)
+    merged = sorted((piece for piece in pieces.scores if len(piece) > 1), key=pieces.scores.__getitem__)[::-1]
+    for problem in _iter_problems(info, pieces, merged):
+        raise UnsupportedTokenizerError(
+            f"a tokenizer.json can't represent a SentencePiece model {problem}; pass format='sentencepiece' "
+            "to write the .model"
+        )
+    merges = [
+        (piece[:index], piece[index:])
+        for piece in merged
+        for index in range(len(piece) - 1, 0, -1)
+        if piece[:index] in pieces.scores and piece[index:] in pieces.scores
+    ]
+    strip = info.spaces.is_added or info.spaces.are_merged
+    model = _build_model(tokenizer.vocabulary, merges, strip=strip, byte_fallback=bool(pieces.byte_ids))
+    return {"normalizer": _build_normalizer(info), "pre_tokenizer": None, **model}
+
+
+def _iter_problems(info: ModelInfo, pieces: Pieces, merged: Sequence[str]) -> Iterator[str]:
+    """Iterates over the reasons for which merging pairs by rank gives other pieces than a model.
+
+    Args:
+        info: properties of the model.
+        pieces: pieces of the model.
+        merged: pieces of several characters, by descending score.
+    """
+    if info.model_type != "bpe":
+        yield f"of the type {info.model_type}, only bpe"
+    if info.spaces.is_suffix or info.spaces.mark != SPACE:
+        yield "that does not write spaces as ▁ before words"
+    if pieces.has_unused or pieces.symbols:
+        yield "with unused pieces or user-defined symbols"
+    for first, second in itertools.pairwise(merged):
+        if pieces.scores[first] == pieces.scores[second]:
+            yield f"with the pieces {first!r} and {second!r} of equal scores"
+    for piece in merged:
+        if not pieces.scores.keys() >= {*piece}:
+            yield f"with the piece {piece!r}, of which a character is not a piece"
+
+
+def _build_normalizer(info: ModelInfo) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    if info.charsmap:
+        charsmap = base64.b64encode(info.charsmap).decode("ascii")
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    if info.spaces.are_merged:
+        steps += [
+            {"type": "Replace", "pattern": {"Regex": expression}, "content": content}
+            for expression, content in ((r"\A +", ""), (" {2,}", " "), (rf"[ {METASPACE}]+\z", ""))
+        ]
+    steps += [_PREPEND] * info.spaces.is_added
+    steps.append(_SPACE_TO_METASPACE)
+    return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else steps[0]
 
 
 def parse_unigram(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Unigram:
@@ -293,3 +418,26 @@ def _parse_normalized_tokens(
         (token["content"], NormalizedToken(token["id"], get_flag(token, "lstrip"), get_flag(token, "rstrip")))
         for token in tokens
     )
+
+
+def build_unigram(tokenizer: Unigram) -> dict[str, Any]:
+    """Builds the parts of a definition."""
+    vocabulary, steps = tokenizer.vocabulary, json.loads(tokenizer.steps)
+    split = _build_metaspace_step(tokenizer.prepends)
+    splits = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, split]}
+    normalized = [
+        build_added_token(vocabulary, name, token.id, token, normalized=True)
+        for name, token in tokenizer.normalized_tokens
+    ]
+    return {
+        "added_tokens": sorted([*build_added_tokens(vocabulary), *normalized], key=itemgetter("id")),
+        "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
+        "pre_tokenizer": splits if tokenizer.splits_whitespace else split,
+        "decoder": _build_metaspace_step("always" if tokenizer.strip else "never"),
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unknown_id,
+            "vocab": list(map(list, tokenizer.pieces)),
+            "byte_fallback": tokenizer.byte_fallback,
+        },
+    }
