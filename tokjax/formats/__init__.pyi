@@ -6,7 +6,7 @@ from .file_formats import (
     detect_tokenizer_files as detect_tokenizer_files,
     detect_tokenizer_format as detect_tokenizer_format,
 )
-from .huggingface.adapter import (
+from .huggingface.library import (
     HuggingFaceTokenizer as HuggingFaceTokenizer,
 )
 from .huggingface.tokenizer_json import (

@@ -14,8 +14,8 @@ from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.file_formats import FORMATS
-from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.byte_level import build_byte_level_model, iter_merges
+from tokjax.formats.huggingface.library import HuggingFaceTokenizer
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer_json
 from tokjax.formats.tokenizer_files import BERT_ROLES, CONFIG_FILE
 from tokjax.formats.tokjax_json import dump_tokenizer

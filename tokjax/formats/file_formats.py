@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
-    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
 Format = Literal[

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Literal, Unpack
 
-    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
     from tokjax.pretokenize.patterns import Pattern
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
 FORMAT = "tokjax-tokenizer"

@@ -1,4 +1,4 @@
-"""Encoding of texts with Hugging Face's `tokenizers` library, and its errors.
+"""The type of tokenizers that run on Hugging Face's `tokenizers` library, and encoding with it.
 
 1. Reject disallowed special tokens in the texts.
 2. Encode the texts with the library. Its tokenizer either matches all special tokens in a text or none
@@ -15,12 +15,17 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.imports import import_optional
-from tokjax.core.ragged import make_row_splits
+from tokjax.core import protocol
+from tokjax.core.encode_options import SpecialOptions, accept_options
+from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_without_pretokens
+from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.token_byte_lengths import BYTE_PIECE
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
 from tokjax.errors import (
@@ -29,10 +34,10 @@ from tokjax.errors import (
     MissingExtraError,
     TokenizerFormatError,
 )
-from tokjax.formats.huggingface.definition import get_steps, is_byte_level
+from tokjax.formats.huggingface.definition import get_steps, is_byte_level, list_types
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
-from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import has_special, reject_special_in_texts, resolve_special
 
 if TYPE_CHECKING:
@@ -40,22 +45,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.errors import TokjaxError
 
-    Columns = tuple[dict[str, NDArray[Any]], NDArray[np.int64]]
-
 _SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-
-
-class EncodeOptions(NamedTuple):
-    """Options of `encode_batch_result` with the same names."""
-
-    add_special_tokens: bool
-    return_offsets: bool
-    return_masks: bool
 
 
 def import_tokenizers() -> Any:
@@ -108,14 +102,25 @@ def raise_as(error_type: type[TokjaxError], message: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class LibraryRecord(TokenizerRecord):
-    """Base class of `HuggingFaceTokenizer`: its fields, and what encoding needs of them.
+class HuggingFaceTokenizer(TokenizerRecord):
+    """Tokenizer that runs on the `tokenizers` library. `load_tokenizer` and `from_huggingface` create it.
+
+    Offsets refer to the input text, even if the library normalizes it. A byte that is not valid UTF-8 and a
+    lone surrogate are encoded as U+FFFD, each with its own span. The library decides which characters belong
+    to a token; characters that its normalizer removes or joins, or that its model drops, may be in no span or
+    in that of another token. Spans do not overlap: tokens that are the bytes of one character have one byte
+    each, the span of a `▁` or space that is added before a text is empty, and characters that the library
+    assigns to several other tokens are in the span of the first.
+
+    Tokenizers with equal fields are equal. Pickling keeps only the fields. Threads can share a tokenizer.
 
     Attributes:
         definition: contents of a `tokenizer.json`, as JSON text.
         vocabulary: token ids and token bytes.
         reason: why the tokenizer does not run as a built-in type.
     """
+
+    model: ClassVar[str] = "huggingface"
 
     definition: str
     vocabulary: Vocabulary
@@ -181,6 +186,49 @@ class LibraryRecord(TokenizerRecord):
                 span_bytes[id_] = token.strip(b" ") if byte_level and trims else token
         return span_bytes
 
+    @cached_property
+    def decoded_bytes(self) -> Mapping[int, bytes] | None:
+        """Id to bytes, as a byte-level decoder decodes them; `None` if the definition has another decoder.
+
+        The decoder reads each token as `bytes_to_unicode` writes bytes, including added tokens. So an added
+        token `é` is decoded to one byte.
+        """
+        decoder = self.pipeline.get("decoder")
+        if decoder is None or decoder.get("type") != "ByteLevel":
+            return None
+        library = self.library_tokenizer
+        added_ids = {*library.get_added_tokens_decoder(), *self.vocabulary.special.values()}
+        forms = {id_: library.id_to_token(id_) for id_ in added_ids}
+        added_bytes = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
+        return {**self.vocabulary.bytes_by_id, **added_bytes}
+
+    @cached_property
+    def skipped_ids(self) -> frozenset[int]:
+        """Ids that the library leaves out with `skip_special_tokens`."""
+        library = self.library_tokenizer
+        added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
+        special = {token.content for token in added_tokens.values() if token.special}
+        return frozenset(id_ for id_ in added_tokens if library.id_to_token(id_) in special)
+
+    @property
+    def normalization(self) -> str | None:
+        """Types of the normalizer's steps, joined with `+`; `None` without a normalizer."""
+        return "+".join(list_types(get_steps(self.pipeline, "normalizer"))) or None
+
+    def __hash__(self) -> int:
+        """Hashes the definition."""
+        return hash(self.definition)
+
+    def _to_fingerprint_json(self) -> Any:
+        return [self.model, self.contents, self.vocabulary.roles]
+
+    def __repr__(self) -> str:
+        """Returns the vocabulary size, the special tokens, and the reason for running on the library."""
+        return (
+            f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
+            f"special_tokens={self.vocabulary.special_repr}; runs on the tokenizers library: {self.reason})"
+        )
+
 
 def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a parsed definition without the tokens and merges of its model."""
@@ -188,44 +236,79 @@ def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
     return {**contents, "model": model}
 
 
-def encode_by_library(
-    tokenizer: LibraryRecord, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
-) -> Columns:
-    """Encodes texts.
-
-    Args:
-        tokenizer: the tokenizer.
-        texts: texts.
-        options: which tokens to insert, and which columns to compute.
-        special: options `allowed_special` and `disallowed_special`.
-
-    Returns:
-        The columns of a batch by name, `ids` included, and its row splits.
-
-    Raises:
-        DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
-        InvalidArgumentError: the library can't encode the texts with these options.
-    """
-    encodings, rows = _encode_rows(tokenizer, texts, options, special)
+@protocol.encode_texts.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _encode_texts(
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,  # noqa: ARG001 (offsets always refer to the input text)
+    threads: int | None = None,  # noqa: ARG001 (the library has its own threads)
+    **special: Unpack[SpecialOptions],
+) -> TokenizationBatch:
+    check_texts(texts)
+    encodings, rows = _encode_rows(tokenizer, texts, add_special_tokens, return_offsets, special)
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
-    columns: dict[str, NDArray[Any]] = {"ids": ids}
+    columns: dict[str, NDArray[Any]] = {}
     inserted = _concatenate([encoding.special_tokens_mask for encoding in encodings])
-    if options.return_offsets:
+    if return_offsets:
         offsets = [_compute_offsets(tokenizer, *row) for row in zip(texts, encodings, rows, strict=True)]
         word_ids = [[-1 if i is None else i for i in encoding.word_ids] for encoding in encodings]
         columns["offsets"] = np.concatenate([np.zeros((0, 2), np.int64), *offsets])
         columns["word_ids"] = _concatenate(word_ids)
         columns["sequence_ids"] = -inserted  # the library's are wrong after two post-processors
-    if options.return_masks:
+    if return_masks:
         columns["special_tokens_mask"] = inserted | tokenizer.vocabulary.is_special.take(ids)
         columns["token_type_ids"] = _concatenate([encoding.type_ids for encoding in encodings])
-    return columns, make_row_splits(map(len, rows))
+    return make_batch_without_copy(
+        Ragged(ids, make_row_splits(map(len, rows)), **columns),
+        ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text"),
+        tokenizer.vocabulary.get_token_strings,
+        has_attention_mask=return_masks,
+    )
+
+
+@protocol.encode.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _encode(
+    tokenizer: HuggingFaceTokenizer,
+    text: Text,
+    *,
+    add_special_tokens: bool = True,
+    **special: Unpack[SpecialOptions],
+) -> NDArray[np.int32]:
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    _, [ids] = _encode_rows(tokenizer, [text], add_special_tokens, False, special)
+    return ids
+
+
+@pre_tokenize.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _pre_tokenize(
+    tokenizer: HuggingFaceTokenizer, text: Text, **special: Unpack[SpecialOptions]
+) -> PreTokens:
+    """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
+    if tokenizer.pipeline.get("pre_tokenizer") is None:
+        raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
+    return group_by_word(tokenizer, text, **special)
 
 
 def _encode_rows(
-    tokenizer: LibraryRecord, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    add_special_tokens: bool,
+    with_offsets: bool,
+    special: SpecialOptions,
 ) -> tuple[list[Any], list[NDArray[np.int32]]]:
-    """Returns the library's encoding and the ids of each text, `int32`."""
+    """Returns the library's encoding and the ids of each text, `int32`.
+
+    Raises:
+        DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
+        InvalidArgumentError: the library can't encode the texts with these options.
+    """
     names = tokenizer.vocabulary.special_names
     allowed, disallowed = resolve_special(names, **special)
     characters = [to_characters(text) for text in texts]
@@ -235,12 +318,19 @@ def _encode_rows(
     if special.get("disallowed_special", "all") != "all":
         ordinary = names - allowed - disallowed if allowed or disallowed else names
     as_text = _encodes_special_as_text(valid_texts, allowed, ordinary)
-    encodings, rows = _encode_valid_texts(tokenizer, valid_texts, options, as_text)
-    matched = _find_special(tokenizer, encodings, rows)
+
+    def encode(as_text: bool) -> tuple[list[Any], list[NDArray[np.int32]], dict[str, int]]:
+        library = tokenizer.special_as_text_tokenizer if as_text else tokenizer.library_tokenizer
+        encode_batch = library.encode_batch if with_offsets else library.encode_batch_fast
+        with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
+            encodings: list[Any] = encode_batch(valid_texts, add_special_tokens=add_special_tokens)
+        rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        return encodings, rows, _find_special(tokenizer, encodings, rows)
+
+    encodings, rows, matched = encode(as_text)
     if not as_text and not matched.keys().isdisjoint(ordinary):
         # Normalization made a special token of text that the caller wants as ordinary text.
-        encodings, rows = _encode_valid_texts(tokenizer, valid_texts, options, as_text=True)
-        matched = _find_special(tokenizer, encodings, rows)
+        encodings, rows, matched = encode(as_text=True)
     _reject_special(matched, ordinary, disallowed)
     return encodings, rows
 
@@ -267,19 +357,8 @@ def _encodes_special_as_text(texts: list[str], allowed: frozenset[str], ordinary
     return True
 
 
-def _encode_valid_texts(
-    tokenizer: LibraryRecord, texts: list[str], options: EncodeOptions, as_text: bool
-) -> tuple[list[Any], list[NDArray[np.int32]]]:
-    """Returns the library's encodings of texts, and the ids of each text."""
-    library = tokenizer.special_as_text_tokenizer if as_text else tokenizer.library_tokenizer
-    encode = library.encode_batch if options.return_offsets else library.encode_batch_fast
-    with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
-        encodings: list[Any] = encode(texts, add_special_tokens=options.add_special_tokens)
-    return encodings, [np.array(encoding.ids, np.int32) for encoding in encodings]
-
-
 def _find_special(
-    tokenizer: LibraryRecord, encodings: list[Any], rows: list[NDArray[np.int32]]
+    tokenizer: HuggingFaceTokenizer, encodings: list[Any], rows: list[NDArray[np.int32]]
 ) -> dict[str, int]:
     """Returns the special tokens that the library matched in texts, with the index of a text.
 
@@ -313,7 +392,7 @@ def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disall
 
 
 def _compute_offsets(
-    tokenizer: LibraryRecord, text: Text, encoding: Any, ids: NDArray[np.int32]
+    tokenizer: HuggingFaceTokenizer, text: Text, encoding: Any, ids: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """Returns the 1-based half-open byte spans of the tokens of a text, `int64`, shape `(num_tokens, 2)`."""
     data = to_utf8(text)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
+from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.byte_level import build_byte_level, parse_byte_level
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
+    from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
 logger = logging.getLogger("tokjax")
