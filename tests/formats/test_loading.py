@@ -13,7 +13,7 @@ def test_unknown_formats_and_options(all_files):
     with pytest.raises(ArgumentError, match=r"format must be 'auto', 'tokjax', .*, not 'bpe'"):
         tokjax.load_tokenizer(all_files, "bpe")
     with pytest.raises(
-        ArgumentError, match=r"'tokjax' \(.*\) has no option 'pattern'; it has bos_token, eos"
+        ArgumentError, match=r"'tokjax' \(.*\) has no option 'pattern'; it has bos_token, cls"
     ):
         tokjax.load_tokenizer(all_files, pattern="gpt2")
     with pytest.raises(ArgumentError, match=r"the format 'tokjax' \(.*\), not 'wordpiece'; pass"):

@@ -175,9 +175,6 @@ class TestJsonFiles:
         assert list(special)[:3] + list(special)[18:21] == [
             *("<unk>", "<s>", "</s>", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]", "<SPECIAL_20>")
         ]
-        contents["config"]["version"] = "v11"
-        with pytest.raises(FormatError, match="has no list of special tokens, and its version is 'v11'"):
-            self.load(tmp_path, contents)
 
     @pytest.mark.parametrize(
         ("contents", "message"),

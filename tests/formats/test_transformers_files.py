@@ -147,7 +147,11 @@ def test_other_files_in_the_directory_have_no_effect(transformers, tmp_path):
 @pytest.mark.parametrize(
     ("files", "config", "message"),
     [
-        ("vocab.txt", {"tokenizer_class": "EsmTokenizer"}, "has no tokenizer.json for it; register a custom"),
+        (
+            "vocab.txt",
+            {"tokenizer_class": "EsmTokenizer"},
+            "a slow tokenizer has no offsets: load it with use_fast=True, or register a custom",
+        ),
         (
             "vocab.txt",
             {"tokenizer_class": "NoTokenizer"},

@@ -18,9 +18,6 @@ from .loading import (
     load_tokenizer as load_tokenizer,
     prefetch_tokenizer as prefetch_tokenizer,
 )
-from .sentencepiece_files import (
-    from_sentencepiece as from_sentencepiece,
-)
 from .tiktoken_files import (
     ENCODINGS as ENCODINGS,
     Encoding as Encoding,
@@ -28,4 +25,7 @@ from .tiktoken_files import (
 )
 from .tokjax_json import (
     save_tokenizer as save_tokenizer,
+)
+from .vocabulary_files import (
+    from_sentencepiece as from_sentencepiece,
 )

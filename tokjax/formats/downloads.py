@@ -13,21 +13,18 @@ selected by the rules for directories:
 
 After an interrupted download, the cache has no tokenizer for the commit, instead of one without its settings.
 
-Files at a URL are copied to a temporary directory. A URL that ends in the name of a tokenizer file is that of
-a file. It is copied with the other file of a pair and its configuration files, if they exist beside it. Other
-URLs are those of directories. HTTP is read without fsspec, which reports failed requests as missing files. A
-configuration file that is not loaded would make a different tokenizer.
+Files at a URL are copied to a temporary directory, with fsspec. A URL that ends in the name of a tokenizer
+file is that of a file. It is copied with the other file of a pair and its configuration files, if they exist
+beside it. Other URLs are those of directories. `cat_file` reports only files that do not exist as missing,
+and raises another error if a server fails. Without its configuration files, a tokenizer would be another one.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import tempfile
-import urllib.error
 from contextlib import contextmanager, suppress
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +43,7 @@ from tokjax.formats.names import HUB_SCHEME, RepositoryName, is_file_name
 from tokjax.formats.tokenizer_files import CHAT_TEMPLATES_DIRECTORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
 _log = logging.getLogger("tokjax")
 
@@ -58,7 +55,6 @@ _ADVICE = {
 }
 """Advice for errors of `huggingface_hub`."""
 _OTHER_ADVICE = "check the network, HF_ENDPOINT and HF_TOKEN, or pass the path of its files"
-_TIMEOUT_SECONDS = 10
 
 
 @contextmanager
@@ -269,15 +265,16 @@ def _copy(url: str, directory: Path) -> Path:
         TokenizerFormatError: the files exceed the limit `file_bytes`, or there is no tokenizer.
         TokenizerNotFoundError: the URL can't be read.
     """
-    last = url.rpartition("/")[2]
+    parent, _, last = url.rpartition("/")
     file = last if is_file_name(last) else None
     nbytes, limit = 0, int(get_limit("file_bytes"))
     try:
-        open_file, names = _find_files(url, file)
+        system, root = get_file_system(parent if file else url)
+        present = [] if file else [Path(path).name for path in system.ls(root, detail=False)]
+        names = list_candidates(file) if file else select_files(present, None, url)
         for name in names:
             try:
-                with open_file(name) as source:
-                    data = source.read(limit - nbytes + 1)
+                data = system.cat_file(f"{root}/{name}", start=0, end=limit - nbytes + 1)
             except FileNotFoundError:
                 if file in (None, name):
                     raise
@@ -291,37 +288,3 @@ def _copy(url: str, directory: Path) -> Path:
     except Exception as error:  # file systems have exceptions of many libraries
         raise TokenizerNotFoundError(f"{url} can't be read: {type(error).__name__}: {error}") from error
     return directory / file if file else directory
-
-
-def _find_files(url: str, file: str | None) -> tuple[Callable[[str], Any], list[str]]:
-    """Finds the files to copy.
-
-    Args:
-        url: URL of a file or directory.
-        file: name of the file, or `None` for a directory.
-
-    Returns:
-        A function that opens a file by its name, and the names of the files. For a file, the other names are
-        those of files that may exist.
-    """
-    parent = url.rpartition("/")[0] if file else url
-    if url.startswith(("http://", "https://")):
-        if file is None:  # (HTTP does not define directories)
-            raise TokenizerNotFoundError(f"{url} does not end in the name of a tokenizer file")
-        return lambda name: _open_http(f"{parent}/{name}"), list_candidates(file)
-    system, root = get_file_system(parent)
-    present = [] if file else [Path(path).name for path in system.ls(root, detail=False)]
-    names = list_candidates(file) if file else select_files(present, None, url)
-    return lambda name: system.open(f"{root}/{name}", "rb"), names
-
-
-def _open_http(url: str) -> Any:
-    """Opens a URL. Raises `FileNotFoundError` if the server reports that there is no such file."""
-    request = importlib.import_module("urllib.request")  # here, since it imports ssl, which is slow
-    try:
-        return request.urlopen(url, timeout=_TIMEOUT_SECONDS)
-    except urllib.error.HTTPError as error:
-        error.close()  # it is the response, too
-        if error.code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-            raise FileNotFoundError(str(error)) from error
-        raise

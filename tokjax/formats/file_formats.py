@@ -21,7 +21,6 @@ from tokjax._util.atomic_files import check_path
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
-from tokjax.formats.sentencepiece_files import read_sentencepiece
 from tokjax.formats.tiktoken_files import is_rank_file, is_tekken, read_tiktoken
 from tokjax.formats.tokenizer_files import (
     ADDED_TOKENS_FILE,
@@ -34,9 +33,8 @@ from tokjax.formats.tokenizer_files import (
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax
-from tokjax.formats.vocabulary_files import read_gpt2, read_word_bpe, read_wordpiece
+from tokjax.formats.vocabulary_files import read_gpt2, read_sentencepiece, read_word_bpe, read_wordpiece
 from tokjax.models.byte_bpe import byte_level_bpe
-from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.word_bpe import word_bpe
 from tokjax.models.wordpiece import wordpiece
 
@@ -117,14 +115,12 @@ class FileFormat(NamedTuple):
         sniff: function that returns why a file may be in this format, as a clause, or else `None`.
         read: function that reads the files. It takes the names of tokens by their role, and its keywords are
             options of the format.
-        roles: roles whose tokens can be passed.
         make: function that makes such a tokenizer in memory, with more options.
     """
 
     layouts: tuple[tuple[str, ...], ...]
     sniff: Callable[[FileStart], str | None]
     read: Callable[..., SegmentModel | HuggingFaceTokenizer]
-    roles: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
     make: Callable[..., Any] | None = None
 
     @property
@@ -174,18 +170,15 @@ def _sniff_wordpiece(start: FileStart) -> str | None:
     return "it is text with one token per line" if is_vocabulary and not start.has_scores else None
 
 
-def _read_tokjax(path: Path, roles: Mapping[Role, str | None]) -> SegmentModel | HuggingFaceTokenizer:
-    return replace_roles(read_tokjax(path), roles)
+def _read_tokjax(path: Path, _: Mapping[Role, str | None]) -> SegmentModel | HuggingFaceTokenizer:
+    return read_tokjax(path)
 
 
 FORMATS: Mapping[Format, FileFormat] = {
     "tokjax": FileFormat(((TOKENIZER_FILE,),), _sniff_tokjax, _read_tokjax),
     "huggingface": FileFormat((("tokenizer.json",),), _sniff_huggingface, read_huggingface),
     "gpt2": FileFormat(
-        ((VOCAB_JSON, "merges.txt"), ("encoder.json", "vocab.bpe")),
-        _sniff_gpt2,
-        read_gpt2,
-        make=byte_level_bpe,
+        ((VOCAB_JSON, "merges.txt"), ("encoder.json", "vocab.bpe")), _sniff_gpt2, read_gpt2, byte_level_bpe
     ),
     "sentencepiece": FileFormat(
         (
@@ -194,19 +187,15 @@ FORMATS: Mapping[Format, FileFormat] = {
         ),
         _sniff_sentencepiece,
         read_sentencepiece,
-        ("bos", "eos", "pad"),
     ),
     "tiktoken": FileFormat(
         (("ranks.tiktoken|*.tiktoken|tekken.json|tekken_[0-9]*.json",),),
         _sniff_tiktoken,
         read_tiktoken,
-        ("bos", "eos", "pad"),
         byte_level_bpe,
     ),
-    "word_bpe": FileFormat(((VOCAB_TXT, "merges.txt"),), _sniff_word_bpe, read_word_bpe, make=word_bpe),
-    "wordpiece": FileFormat(
-        ((VOCAB_TXT,),), _sniff_wordpiece, read_wordpiece, ("bos", "eos", "pad", "unk", "mask"), wordpiece
-    ),
+    "word_bpe": FileFormat(((VOCAB_TXT, "merges.txt"),), _sniff_word_bpe, read_word_bpe, word_bpe),
+    "wordpiece": FileFormat(((VOCAB_TXT,),), _sniff_wordpiece, read_wordpiece, wordpiece),
 }
 """Formats by name, in the order in which they are looked for in a directory."""
 _COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)

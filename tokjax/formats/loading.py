@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokjax._util.atomic_files import check_path
 from tokjax.core import protocol
+from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.downloads import fetch_repository, open_files
 from tokjax.formats.file_formats import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.huggingface.tokenizer_json import convert_files, from_huggingface
 from tokjax.formats.names import TIKTOKEN_SCHEME, parse_name
-from tokjax.formats.sentencepiece_files import from_sentencepiece
 from tokjax.formats.tiktoken_files import from_tiktoken, get_tiktoken_encoding
 from tokjax.formats.tokenizer_files import (
     CHAT_TEMPLATE_FILE,
@@ -38,6 +38,8 @@ from tokjax.formats.tokenizer_files import (
     read_companion_config,
 )
 from tokjax.formats.transformers_files import RequiresTransformersError
+from tokjax.formats.vocabulary_files import from_sentencepiece
+from tokjax.models.roles_and_templates import replace_roles
 
 if TYPE_CHECKING:
     import os
@@ -61,7 +63,9 @@ class LoadOptions(TypedDict, total=False):
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
-        mask_token: special token for masked language modeling, as in `wordpiece`.
+        cls_token: token whose output represents the text.
+        sep_token: token that ends each text of a pair.
+        mask_token: token for masked language modeling.
         special_tokens: special tokens: a map of names to ids for `"tiktoken"`, a list of names for other
             formats.
         encoding: name of a published encoding of tiktoken.
@@ -74,6 +78,8 @@ class LoadOptions(TypedDict, total=False):
     eos_token: str | None
     pad_token: str | None
     unk_token: str | None
+    cls_token: str | None
+    sep_token: str | None
     mask_token: str | None
     special_tokens: Mapping[str, int] | Sequence[str] | None
     encoding: str | None
@@ -118,27 +124,26 @@ def load_tokenizer(
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
     read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
     or EOS token, CLS or SEP also has that role, as in BERT (but not with a `.model`). The options
-    `bos_token`, `eos_token` and `pad_token` override them in every format. `with_roles` sets any role of a
-    loaded tokenizer.
+    `bos_token`, `eos_token`, `pad_token` and those of other roles override them in every format. `with_roles`
+    sets any role of a loaded tokenizer.
 
-    - `"tokjax"` also accepts `unk_token`.
-    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
-      fallback, a BPE of words like that of OpenAI's first GPT, a unigram model like T5's, a WordPiece like
-      BERT's and a word-level tokenizer become built-in tokenizers with the same ids. Other definitions run on
-      the `tokenizers` library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and
-      padding defined in the file are not applied.
-    - `"gpt2"` also accepts `unk_token`, `pattern` and `special_tokens` (names; by default those that the
-      configuration files declare, and `<|endoftext|>`). The default pattern is GPT-2's.
+    - `"huggingface"`: A byte-level BPE with a common split pattern, a BPE with byte fallback, a BPE of words
+      like that of OpenAI's first GPT, a unigram model like T5's, a WordPiece like BERT's and a word-level
+      tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
+      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
+      the file are not applied.
+    - `"gpt2"` accepts `pattern` and `special_tokens` (names; by default those that the configuration files
+      declare, and `<|endoftext|>`). The default pattern is GPT-2's.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
       the role, which is declared in the configuration files or else in the model.
-    - `"tiktoken"` also accepts `encoding`, `pattern` and `special_tokens` (name to id). A rank file contains
+    - `"tiktoken"` accepts `encoding`, `pattern` and `special_tokens` (name to id). A rank file contains
       neither a split pattern nor special tokens. They are taken from the published encoding that the file is
       named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and `special_tokens`. A
       `tekken.json` contains both.
-    - `"wordpiece"` also accepts `unk_token`, `mask_token`, `special_tokens` (names) and `lowercase`. Without
-      a `tokenizer_config.json`, `lowercase` is required if the vocabulary has tokens in upper case. For other
-      options, pass the tokens to `wordpiece`.
-    - `"word_bpe"` also accepts `unk_token` and `special_tokens` (names). The ids equal those of
+    - `"wordpiece"` accepts `special_tokens` (names) and `lowercase`, which is required if there is no
+      `tokenizer_config.json` and the vocabulary has tokens in upper case. For other options, pass the tokens
+      to `wordpiece`.
+    - `"word_bpe"` accepts `special_tokens` (names). The ids equal those of
       KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1. For other options, pass the tokens
       and merges to `word_bpe`.
 
@@ -171,29 +176,33 @@ def load_tokenizer(
         return _convert(path, format, options)
     name = parse_name(path)
     if isinstance(name, str) and name.startswith(TIKTOKEN_SCHEME):
-        return _load_encoding(name.removeprefix(TIKTOKEN_SCHEME), format, options)
+        if format not in ("auto", "tiktoken"):
+            raise InvalidArgumentError(f"{path!r} is an encoding of tiktoken; leave out format={format!r}")
+        return _convert(get_tiktoken_encoding(name.removeprefix(TIKTOKEN_SCHEME)), "auto", options)
     for option in options.keys() & _REPLACED_OPTIONS:
         raise InvalidArgumentError(f"load_tokenizer has no option {option!r}; {_REPLACED_OPTIONS[option]}")
     with open_files(name or path) as found:
         detected = detect_tokenizer_files(found, format)
         with _pause_garbage_collection():
-            return _read(detected, {**options})
+            return _read(detected, options)
 
 
-def _read(detected: DetectedTokenizer, options: dict[str, Any]) -> SegmentModel | HuggingFaceTokenizer:
+def _read(detected: DetectedTokenizer, options: Mapping[str, Any]) -> SegmentModel | HuggingFaceTokenizer:
     """Reads files, or converts the tokenizer that transformers makes of them."""
     row, files = FORMATS[detected.format], detected.files
-    allowed = {f"{role}_token" for role in row.roles} | _get_options(row.read)
+    role_options = {f"{role}_token": role for role in ROLES}
+    allowed = role_options.keys() | _get_options(row.read)
     where = f"the format {detected.format!r} ({detected.reason})"
     _check_options(allowed, options, where, row.make)
-    others = {**options}
-    roles = {role: others.pop(f"{role}_token") for role in row.roles if f"{role}_token" in options}
+    roles = {role_options[name]: value for name, value in options.items() if name in role_options}
+    others = {name: value for name, value in options.items() if name not in role_options}
     try:
-        return row.read(*files, roles, **others)
+        loaded = row.read(*files, roles, **others)
     except RequiresTransformersError as error:
         # A class reads a SentencePiece model under its usual name, of which there are several.
         names = row.names if "|" not in row.layouts[0][0] else [file.name for file in files]
         return convert_files(dict(zip(names, files, strict=True)), error, options)
+    return replace_roles(loaded, {role: name for role, name in roles.items() if name != "auto"})
 
 
 def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
@@ -276,16 +285,6 @@ def _parse_templates(value: object) -> dict[str, str]:
     entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
     named = {str(entry.get("name")): entry.get("template") for entry in entries}
     return {name: template for name, template in named.items() if isinstance(template, str)}
-
-
-def _load_encoding(
-    name: str, format_: Format | Literal["auto"], options: Mapping[str, Any]
-) -> SegmentModel | HuggingFaceTokenizer:
-    """Loads an encoding of tiktoken by its name."""
-    if format_ not in ("auto", "tiktoken"):
-        raise InvalidArgumentError(f"{name!r} is an encoding of tiktoken; leave out format={format_!r}")
-    _check_options(_get_options(from_tiktoken), options, f"the encoding {name!r} of tiktoken")
-    return from_tiktoken(get_tiktoken_encoding(name), **options)
 
 
 def _convert(

@@ -19,7 +19,6 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax._util.atomic_files import check_path
 from tokjax._util.imports import import_optional
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary, select_roles
@@ -37,7 +36,6 @@ from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
@@ -51,8 +49,7 @@ _TEKKEN_SPECIAL = [
     *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]"),
     *("[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
 ]
-"""Special tokens of a `tekken.json` without a list of them, which is valid up to version 7."""
-_LAST_VERSION_WITHOUT_LIST = 7
+"""Special tokens of a `tekken.json` without a list of them."""
 _OPENAI_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT}
 
 
@@ -217,8 +214,8 @@ def describe_missing_ranks(name: str) -> str:
 
 
 def read_tiktoken(
-    path: str | os.PathLike[str],
-    roles: Mapping[Role, str | None],
+    source: Path,
+    _: Mapping[Role, str | None],
     *,
     encoding: str | None = None,
     pattern: Pattern | None = None,
@@ -234,9 +231,7 @@ def read_tiktoken(
     A `tekken.json` contains the ranks, the pattern and the special tokens, which have the lowest ids.
 
     Args:
-        path: path of the file.
-        roles: role to the name of a special token. Without a name, it is that of the encoding; `<s>`, `</s>`
-            and `<pad>` of a `tekken.json`; and otherwise `<|endoftext|>` for EOS, if it is a special token.
+        source: path of the file.
         encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`. A `tekken.json` takes
             none.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
@@ -244,7 +239,8 @@ def read_tiktoken(
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
-        some.
+        some. It has the roles of the encoding, `<s>`, `</s>` and `<pad>` of a `tekken.json`, or otherwise
+        `<|endoftext|>` as EOS, if that is a special token.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -252,7 +248,6 @@ def read_tiktoken(
         TokenizerFormatError: a line is not a token and a rank, a token or rank is a duplicate, or a field of
             a JSON file is missing or invalid.
     """
-    source = check_path(path)
     data = read_bytes(source)
     preset: Encoding | None
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
@@ -274,8 +269,7 @@ def read_tiktoken(
     if special_tokens is not None:
         preset = preset._replace(special_tokens=special_tokens)
     with as_format_errors(str(source)):
-        tokenizer = _make_tokenizer(ranks, preset._replace(pattern=pattern or preset.pattern), "auto")
-    return replace_roles(tokenizer, roles)
+        return _make_tokenizer(ranks, preset._replace(pattern=pattern or preset.pattern), "auto")
 
 
 def _make_tokenizer(
@@ -408,14 +402,7 @@ def _parse_tekken(contents: Mapping[str, Any], where: str) -> tuple[dict[bytes, 
 def _parse_tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dict[str, int]:
     """Returns name to id of the special tokens that have a name."""
     listed = contents.get("special_tokens")
-    if listed is None:
-        version = contents["config"].get("version")
-        number = re.match("v([0-9]{1,4})", str(version))
-        if number is None or int(number[1]) > _LAST_VERSION_WITHOUT_LIST:
-            raise TokenizerFormatError(
-                f"{where}: has no list of special tokens, and its version is {version!r}; the list is "
-                f"optional only up to v{_LAST_VERSION_WITHOUT_LIST}"
-            )
+    if listed is None:  # up to version 7
         return {name: id_ for id_, name in enumerate(_TEKKEN_SPECIAL)}
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise TokenizerFormatError(f"{where}: 'special_tokens' is {listed!r:.60}; expected a list of objects")

@@ -170,7 +170,7 @@ def mark_words_as_text(
 
 
 def load_by_transformers(files: Mapping[str, Path], reason: RequiresTransformersError) -> Any:
-    """Returns the fast tokenizer that transformers makes of files, without a network and without code.
+    """Returns the tokenizer that transformers makes of files, without a network and without code.
 
     It reads copies of these files and of the configuration files beside the first, so that other files in the
     directory have no effect. No class changes a `tokenizer.json`.
@@ -181,7 +181,7 @@ def load_by_transformers(files: Mapping[str, Path], reason: RequiresTransformers
 
     Raises:
         MissingExtraError: transformers is not installed.
-        TokenizerFormatError: transformers can't read the files, or has no fast tokenizer for them.
+        TokenizerFormatError: transformers can't read the files.
     """
     source = next(iter(files.values()))
     directory = source.parent
@@ -201,11 +201,6 @@ def load_by_transformers(files: Mapping[str, Path], reason: RequiresTransformers
                 f"{directory}: {reason}, and transformers can't read it: {type(error).__name__}: "
                 f"{error!s:.300}"
             ) from error
-    if not getattr(tokenizer, "is_fast", False):
-        raise TokenizerFormatError(
-            f"{directory}: {reason}, and transformers has no tokenizer.json for it; register a custom type "
-            "that wraps the tokenizer of transformers (docs/extending.md)"
-        )
     # A class that looks for a file of another name makes a tokenizer without its tokens.
     known = tokenizer.get_vocab()
     if sum(token in known for token in reason.tokens) * 2 < len(reason.tokens):

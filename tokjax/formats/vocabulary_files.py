@@ -1,9 +1,10 @@
-"""Vocabularies as JSON or lines: GPT-2's two files, BERT's `vocab.txt`, and the two files of classic BPE.
+"""Vocabularies without a description of their tokenizer, which may be in configuration files beside them.
 
-    format     vocabulary                            list of merges
-    gpt2       vocab.json: tokens mapped to ids      merges.txt, on bytes
-    wordpiece  vocab.txt: one token per line         -
-    word_bpe   vocab.txt                             merges.txt, on words
+    format         vocabulary                            list of merges
+    gpt2           vocab.json: tokens mapped to ids      merges.txt, on bytes
+    wordpiece      vocab.txt: one token per line         -
+    word_bpe       vocab.txt                             merges.txt, on words
+    sentencepiece  *.model                               -
 
 The id of a token in a `vocab.txt` is the number of lines before it. In a classic BPE, the end of a word is
 marked in one of two ways, which the merges show: by `</w>` as a separate symbol, or as part of the last
@@ -19,9 +20,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.atomic_files import check_path
-from tokjax.core.vocabulary import TEMPLATE_ROLES
-from tokjax.errors import Hint, InvalidArgumentError, TokenizerFormatError
+from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
+from tokjax.errors import Hint, InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer, build_tokenizer_json
@@ -38,6 +38,7 @@ from tokjax.formats.transformers_files import RequiresTransformersError, check_i
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
 from tokjax.models.word_base import make_word_vocabulary
 from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, WordBPE, make_word_bpe
 from tokjax.models.wordpiece import wordpiece
@@ -46,7 +47,6 @@ from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
@@ -67,6 +67,8 @@ _BERT_CLASSES = (
     "distilbert",
     "electra",
 )
+_LLAMA_TYPES = ("llama", "mistral")
+"""Types of models for which transformers takes all settings from the `.model`; `LlamaTokenizer` does not."""
 _RWKV = re.compile(r"""\d+ b?(['"]).*\1 \d+""")
 # The characters that Julia's `strip` removes: KeemenaSubwords.jl strips each line, and skips empty ones.
 _LINE_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -89,9 +91,9 @@ _UNCHANGED = BertNormalizer(
 
 
 def read_gpt2(
-    vocab: str | os.PathLike[str],
-    merges: str | os.PathLike[str],
-    roles: Mapping[Role, str | None],
+    source: Path,
+    merges: Path,
+    _: Mapping[Role, str | None],
     *,
     pattern: Pattern | None = None,
     special_tokens: Sequence[str] | None = None,
@@ -102,17 +104,16 @@ def read_gpt2(
     are ignored.
 
     Args:
-        vocab: path of the JSON file that maps tokens to ids.
+        source: path of the JSON file that maps tokens to ids.
         merges: path of the file with one pair of tokens per line.
-        roles: role to the name of a special token. Without a name, it is the token that the configuration
-            files name, if any; for EOS, if they name none, `<|endoftext|>` if it exists.
         pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"gpt2"`.
         special_tokens: names of the special tokens. `None` uses `<|endoftext|>`, if it is in the vocabulary,
-            and those that the configuration files in the directory of `vocab` name.
+            and those that the configuration files in the same directory name.
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like GPT-2's. Use `with_template` to insert
-        some.
+        some. The configuration files name its roles. If they name no EOS, it is `<|endoftext|>`, if that
+        exists.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -121,7 +122,6 @@ def read_gpt2(
             that the vocabulary does not have.
         TokenizerFormatError: a file is damaged or in another format, or the two files do not match.
     """
-    source = check_path(vocab)
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     check_is_plain(source, forms, companion, _GPT2_CLASSES, [_END_OF_TEXT], normalizes=False)
@@ -144,10 +144,10 @@ def read_gpt2(
         "added_tokens": [{"id": forms[name], "content": name, **flags} for name in names],
         "pre_tokenizer": byte_level,
         "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": forms, "merges": _read_merges(check_path(merges), forms)},
+        "model": {"type": "BPE", "vocab": forms, "merges": _read_merges(merges, forms)},
     }
     defaults: dict[Role, str] = {"eos": _END_OF_TEXT, **companion.declared_roles}
-    loaded = replace_roles(build_tokenizer(None, definition, defaults, str(source)), roles)
+    loaded = build_tokenizer(None, definition, defaults, str(source))
     if pattern is None:
         return loaded
     if not isinstance(loaded, ByteLevelBPE):
@@ -185,7 +185,7 @@ def _read_merges(path: Path, forms: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def read_wordpiece(
-    path: str | os.PathLike[str],
+    source: Path,
     roles: Mapping[Role, str | None],
     *,
     special_tokens: Sequence[str] = (),
@@ -197,7 +197,7 @@ def read_wordpiece(
     exists.
 
     Args:
-        path: path of the file.
+        source: path of the file.
         roles: role to the name of a special token, as in `wordpiece`. Without a name, it is the one that the
             configuration has.
         special_tokens: names of additional special tokens, as in `wordpiece`.
@@ -216,7 +216,6 @@ def read_wordpiece(
             that the vocabulary does not have.
         TokenizerFormatError: the file is not such a vocabulary, or `lowercase` cannot be determined.
     """
-    source = check_path(path)
     tokens = _read_tokens(source)
     companion = read_companion_config(source.parent)
     check_is_plain(source, tokens, companion, _BERT_CLASSES)
@@ -272,8 +271,8 @@ def _is_lower_case(tokens: Mapping[str, int], where: str) -> bool:
 
 
 def read_word_bpe(
-    vocab: str | os.PathLike[str],
-    merges: str | os.PathLike[str],
+    source: Path,
+    merges_path: Path,
     roles: Mapping[Role, str | None],
     *,
     special_tokens: Sequence[str] = (),
@@ -289,8 +288,8 @@ def read_word_bpe(
     comments. Lines may end in `\r\n`. Whitespace around tokens and empty lines are skipped.
 
     Args:
-        vocab: path of the file with one token per line.
-        merges: path of the list of merges.
+        source: path of the file with one token per line.
+        merges_path: path of the list of merges.
         roles: role to the name of a special token. Without a name, it is the token that the configuration
             files name, or else a usual name, such as `<s>`.
         special_tokens: names of additional special tokens.
@@ -301,7 +300,6 @@ def read_word_bpe(
         TokenizerFormatError: a file is damaged or in another format, the two files do not match, they do not
             determine an option of `word_bpe`, or a special token is not in the vocabulary.
     """
-    source, merges_path = check_path(vocab), check_path(merges)
     companion = read_companion_config(source.parent)
     tokens = _read_tokens(source, _LINE_SPACES)
     check_is_plain(source, tokens, companion)
@@ -403,3 +401,75 @@ def _is_byte_level(source: Path, tokens: Iterable[str]) -> bool:
         f"{source}: its characters could also write bytes, as in GPT-2's files, but some of the 256 bytes "
         "are missing; call tokjax.word_bpe(TOKENS, MERGES, unknown='word', byte_level=...) with True or False"
     )
+
+
+def read_sentencepiece(source: Path, roles: Mapping[Role, str | None]) -> SentencePieceTokenizer:
+    """Reads a SentencePiece model.
+
+    The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
+    same directory, and otherwise from the model.
+
+    Args:
+        source: path of the `.model` file.
+        roles: role to the name of a special token, or `"auto"` for the one with that role. BOS is inserted at
+            the start of each text, and EOS at its end. `None` or no name inserts none, unless
+            `tokenizer_config.json` in the same directory sets `add_bos_token` or `add_eos_token`. Without a
+            name, padding is `"auto"`; `None` for none.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        InvalidArgumentError: there is no such special token.
+        RequiresTransformersError: these files name a class with other ids, such as T5's or XLM-R's, or
+            declare tokens that the model does not have.
+        TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
+    """
+    companion = read_companion_config(source.parent)
+    has_padding = roles.get("pad", "auto") is not None
+    tokenizer = sentencepiece(source, pad_token="auto" if has_padding else None)
+    vocabulary = tokenizer.vocabulary
+    ids = {name.decode("utf-8"): id_ for name, id_ in vocabulary.ordinary.items()}
+    known = {name: ids[name] for name in tokenizer.symbols if name in ids} | dict(vocabulary.special)
+    control = vocabulary.special.keys() - tokenizer.symbols
+    check_is_plain(source, ids, companion, _LLAMA_TYPES, control, known=known)
+    # The unknown piece is always that of the model.
+    ignored = {"unk"} if has_padding else {"unk", "pad"}
+    declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}
+    known_roles = select_roles(declared, vocabulary.ordinary, vocabulary.special)
+    overrides = {role: name for role, name in roles.items() if name not in ("auto", None)}
+    tokenizer = replace_roles(tokenizer, known_roles | overrides)
+    inserted = [
+        role for role in TEMPLATE_ROLES if roles.get(role) or companion.config.get(f"add_{role}_token")
+    ]
+    return declare_roles(tokenizer, tokenizer.vocabulary.roles, inserted)
+
+
+def from_sentencepiece(
+    processor: Any,
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = "auto",
+) -> SentencePieceTokenizer:
+    """Converts a `SentencePieceProcessor` of the `sentencepiece` library to a tokjax tokenizer.
+
+    Settings that were changed on the processor after it was loaded (extra options for encoding, a restricted
+    vocabulary) are not converted.
+
+    Args:
+        processor: a processor that has loaded a model.
+        bos_token: control piece in the role of BOS, as in `sentencepiece`.
+        eos_token: control piece in the role of EOS, as in `sentencepiece`.
+        pad_token: control piece that pads a batch, as in `sentencepiece`.
+
+    Raises:
+        InvalidArgumentError: the model does not have such a control piece.
+        UnsupportedTokenizerError: `processor` is not a `SentencePieceProcessor`, or has not loaded a model.
+    """
+    serialize = getattr(processor, "serialized_model_proto", None)
+    model = serialize() if callable(serialize) else None
+    if not model:
+        raise UnsupportedTokenizerError(
+            "from_sentencepiece takes a SentencePieceProcessor that has loaded a model, not "
+            f"{type(processor).__name__}"
+        )
+    return sentencepiece(model, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)

@@ -22,7 +22,6 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
@@ -77,7 +76,6 @@ from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
@@ -89,9 +87,7 @@ logger = logging.getLogger("tokjax")
 _VERSION = "1.0"
 
 
-def read_huggingface(
-    path: str | os.PathLike[str], roles: Mapping[Role, str | None]
-) -> SegmentModel | HuggingFaceTokenizer:
+def read_huggingface(source: Path, _: Mapping[Role, str | None]) -> SegmentModel | HuggingFaceTokenizer:
     """Reads a `tokenizer.json`.
 
     A byte-level BPE with a common split pattern, a BPE with byte fallback (Llama 2, Mistral, Gemma), a BPE of
@@ -105,19 +101,15 @@ def read_huggingface(
     Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 
     Args:
-        path: path of the file.
-        roles: role to the name of a special token. Without a name, it is the token that
-            `tokenizer_config.json` or `special_tokens_map.json` in the same directory names, if any. The role
-            does not change the template, which is part of the file.
+        source: path of the file. The `tokenizer_config.json` or `special_tokens_map.json` in the same
+            directory names the roles.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        InvalidArgumentError: a role names a token that is not special.
         MissingExtraError: the tokenizer has to run on the library, or transformers has to read the files,
             and it is not installed.
         TokenizerFormatError: the file is damaged, or does not define a valid tokenizer.
     """
-    source = check_path(path)
     try:
         definition = read_bytes(source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -131,8 +123,7 @@ def read_huggingface(
         old, contents = contents, parse_json_object(fast.backend_tokenizer.to_str(), str(source))
         mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
-    loaded = build_tokenizer(definition, contents, companion.roles, str(source))
-    return replace_roles(loaded, roles)
+    return build_tokenizer(definition, contents, companion.roles, str(source))
 
 
 def from_huggingface(
@@ -168,7 +159,8 @@ def from_huggingface(
             import_tokenizers()  # raises for a version whose tokenizers have no definition
         raise UnsupportedTokenizerError(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
-            f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"
+            f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True, or "
+            "register a custom type that wraps it (docs/extending.md)"
         )
     declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
     defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
@@ -190,15 +182,16 @@ def convert_files(
     Raises:
         InvalidArgumentError: there is another option.
     """
+    directory = next(iter(files.values())).parent
     roles = {role: options.get(f"{role}_token") for role in ROLES}
     for name, value in options.items():
         if value == "auto" or (value is not None and name.removesuffix("_token") not in roles):
-            directory = next(iter(files.values())).parent
             raise InvalidArgumentError(
                 f"{name} is {value!r:.80}, and transformers reads {directory}, since {error}; leave it out, "
                 "or copy the vocabulary to a directory without configuration files"
             )
-    loaded = from_huggingface(load_by_transformers(files, error))
+    with as_format_errors(f"{directory}: {error}"):
+        loaded = from_huggingface(load_by_transformers(files, error))
     declared = loaded.vocabulary.roles
     others = {role: declared[other] for role, other in BERT_ROLES.items() if other in declared}
     return replace_roles(replace_roles(loaded, {**others, **declared}), roles)
