@@ -27,17 +27,7 @@ from tokjax.core.json_records import register_record
 from tokjax.core.token_byte_lengths import BYTE_PIECE, find_text_lengths
 from tokjax.core.vocabulary import AddedToken, Role
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface.definition import (
-    LIKE_BYTE,
-    AddedTokens,
-    RequiresLibraryError,
-    build_vocabulary,
-    get_steps,
-    is_byte_level,
-    list_types,
-    list_unknown_tokens,
-    parse_template,
-)
+from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded_model
 from tokjax.formats.huggingface.library import (
     HuggingFaceTokenizer,
@@ -85,12 +75,15 @@ def build_huggingface_tokenizer(
     check_loaded_model(library.model, contents["model"])
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
-        names = {*parse_template(contents, forms).tokens, *list_unknown_tokens(contents)} & forms.keys()
+        names = {
+            *parts.parse_template(contents, forms).tokens,
+            *parts.list_unknown_tokens(contents),
+        } & forms.keys()
         library_tokens = library.get_added_tokens_decoder()
         names |= {token.content for token in library_tokens.values() if token.special}
         # An added token that the model can also produce from text is a token of the model. In a byte-level
         # model it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
-        byte_level = is_byte_level(contents)
+        byte_level = parts.is_byte_level(contents)
         model_forms = library.get_vocab(with_added_tokens=False) if byte_level else ()
         flags = {
             token.content: AddedToken(token.lstrip, token.rstrip)
@@ -100,9 +93,9 @@ def build_huggingface_tokenizer(
         }
         special, ordinary = ({name: forms[name] for name in part} for part in (names, flags))
         remaining = {form: id_ for form, id_ in forms.items() if form not in special and form not in flags}
-        added = AddedTokens(special, ordinary, flags)
-        vocabulary = build_vocabulary(contents, roles, remaining, added, byte_level=byte_level)
-    except RequiresLibraryError as error:
+        added = parts.AddedTokens(special, ordinary, flags)
+        vocabulary = parts.build_vocabulary(contents, roles, remaining, added, byte_level=byte_level)
+    except parts.RequiresLibraryError as error:
         raise TokenizerFormatError(str(error)) from error
     check_comparisons(vocabulary.split_token_names)
     instance = HuggingFaceTokenizer(definition, vocabulary, reason)
@@ -145,7 +138,7 @@ def _find_decode_context(
     """Finds the pending ids: those after the last token that makes text final."""
     if tokenizer.decoded_bytes is not None:
         return ids[:0], ids[:0]
-    is_final = _make_finality_test(get_steps(tokenizer.pipeline, "decoder"))
+    is_final = _make_finality_test(parts.get_steps(tokenizer.pipeline, "decoder"))
     if is_final is None:
         return ids[:0], ids
     skipped = tokenizer.skipped_ids if skip_special_tokens else ()
@@ -165,7 +158,7 @@ def _make_finality_test(steps: Sequence[dict[str, Any]]) -> Callable[[str], bool
         Function of the written form of a token; `None` if later tokens can change any text, or if that is
         not known.
     """
-    types = list_types(steps)
+    types = parts.list_types(steps)
     if types == ["BPEDecoder"]:
         suffix = steps[0]["suffix"]
         # The suffix becomes a space, but nothing in the last token.
@@ -179,7 +172,7 @@ def _make_finality_test(steps: Sequence[dict[str, Any]]) -> Callable[[str], bool
     strips_start_only = types[fuse + 1 :] in ([], ["Strip"]) and not (types[fuse + 1 :] and steps[-1]["stop"])
     if not strips_start_only or not _PER_TOKEN.issuperset(types[:fuse]) or "CTC" in types[1:]:
         return None  # CTC after a decoder that converts the first token otherwise compares other texts
-    return (lambda form: not LIKE_BYTE.fullmatch(form)) if has_byte_fallback else (lambda _: True)
+    return (lambda form: not parts.LIKE_BYTE.fullmatch(form)) if has_byte_fallback else (lambda _: True)
 
 
 @find_text_lengths.register(HuggingFaceTokenizer)
@@ -189,7 +182,7 @@ def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[An
         lengths[list(tokenizer.decoded_bytes)] = [*map(len, tokenizer.decoded_bytes.values())]
         return lengths
     lengths[:] = find_text_lengths.dispatch(object)(tokenizer)
-    if "ByteFallback" in list_types(get_steps(tokenizer.pipeline, "decoder")):
+    if "ByteFallback" in parts.list_types(parts.get_steps(tokenizer.pipeline, "decoder")):
         # The library decodes a part of a character to U+FFFD, which is longer.
         tokens = tokenizer.vocabulary.bytes_by_id
         lengths[[id_ for id_, token in tokens.items() if BYTE_PIECE.fullmatch(token)]] = 1

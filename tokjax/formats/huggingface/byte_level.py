@@ -28,21 +28,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import UnsupportedTokenizerError
-from tokjax.formats.huggingface.definition import (
-    RequiresLibraryError,
-    build_bpe_model,
-    build_forms,
-    build_template,
-    build_vocabulary,
-    get_flag,
-    get_steps,
-    list_types,
-    parse_merges,
-    parse_tokens,
-    parse_trim_offsets,
-    reject_steps,
-    select_steps,
-)
+from tokjax.formats.huggingface import parts
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.pretokenize.bytes_to_unicode import (
     ALPHABET,
@@ -77,18 +63,20 @@ _RAW_BYTE = re.compile(r"\\x[89A-Fa-f]")
 
 def parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE:
     """Builds the built-in tokenizer of a definition of byte-level BPE."""
-    model, ignore_merges = contents["model"], get_flag(contents["model"], "ignore_merges")
-    select_steps(contents, "decoder", ["ByteLevel"])
-    normalizer: Normalizer | None = "nfc" if select_steps(contents, "normalizer", [], ["NFC"]) else None
+    model, ignore_merges = contents["model"], parts.get_flag(contents["model"], "ignore_merges")
+    parts.select_steps(contents, "decoder", ["ByteLevel"])
+    normalizer: Normalizer | None = "nfc" if parts.select_steps(contents, "normalizer", [], ["NFC"]) else None
     pattern, add_prefix_space = _parse_pattern(contents)
-    forms, added = parse_tokens(contents, "NFC" if normalizer else None)
+    forms, added = parts.parse_tokens(contents, "NFC" if normalizer else None)
     names = added.special | added.ordinary
     if any(map_unicode_to_bytes(name) not in (None, name.encode("utf-8")) for name in names):
-        raise RequiresLibraryError("its decoder decodes an added token to bytes that differ from its text")
+        raise parts.RequiresLibraryError(
+            "its decoder decodes an added token to bytes that differ from its text"
+        )
     model_forms = {form: id_ for form, id_ in forms.items() if form not in names}
     if ignore_merges and None in map_all_unicode_to_bytes(model_forms):
-        raise RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
-    vocabulary = build_vocabulary(contents, roles, model_forms, added, byte_level=True)
+        raise parts.RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
+    vocabulary = parts.build_vocabulary(contents, roles, model_forms, added, byte_level=True)
     return make_byte_level_bpe(
         vocabulary,
         pattern,
@@ -96,23 +84,23 @@ def parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
         merges=_select_byte_merges(contents, _parse_byte_merges(model["merges"], forms)),
         ignore_merges=ignore_merges,
         add_prefix_space=add_prefix_space,
-        trim_offsets=parse_trim_offsets(contents),
+        trim_offsets=parts.parse_trim_offsets(contents),
     )
 
 
 def _parse_pattern(contents: Mapping[str, Any]) -> tuple[Pattern, bool]:
     """Returns the split pattern, and the value of `add_prefix_space`."""
-    steps = get_steps(contents, "pre_tokenizer")
-    types = list_types(steps)
-    if types == ["ByteLevel"] and get_flag(steps[0], "use_regex", True):
-        return "gpt2", get_flag(steps[0], "add_prefix_space", True)
+    steps = parts.get_steps(contents, "pre_tokenizer")
+    types = parts.list_types(steps)
+    if types == ["ByteLevel"] and parts.get_flag(steps[0], "use_regex", True):
+        return "gpt2", parts.get_flag(steps[0], "add_prefix_space", True)
     if types.count("ByteLevel") != 1 or len(types) == 1:
-        reject_steps(contents, "pre_tokenizer")
+        parts.reject_steps(contents, "pre_tokenizer")
     index = types.index("ByteLevel")
     expressions = list(map(_parse_split_step, steps[:index]))
-    if get_flag(steps[index], "add_prefix_space", True):
-        raise RequiresLibraryError("its pre-tokenizer adds spaces between pre-tokens")
-    if get_flag(steps[index], "use_regex", True):
+    if parts.get_flag(steps[index], "add_prefix_space", True):
+        raise parts.RequiresLibraryError("its pre-tokenizer adds spaces between pre-tokens")
+    if parts.get_flag(steps[index], "use_regex", True):
         expressions.append("gpt2")
     expressions += map(_parse_byte_split_step, steps[index + 1 :])
     pattern: Pattern = expressions[0] if len(expressions) == 1 else tuple(expressions)
@@ -123,26 +111,26 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
     """Returns the regular expression of a step of the pre-tokenizer, whose matches become pre-tokens."""
     step_type = step.get("type")
     if step_type == "Digits":
-        return DIGIT if get_flag(step, "individual_digits") else f"{DIGIT}+"
-    behavior = step.get("behavior"), get_flag(step, "invert")
+        return DIGIT if parts.get_flag(step, "individual_digits") else f"{DIGIT}+"
+    behavior = step.get("behavior"), parts.get_flag(step, "invert")
     if step_type == "Punctuation" and behavior[0] in (None, "Isolated", "Contiguous"):
         return make_punctuation_set() + "+" * (behavior[0] == "Contiguous")
     if step_type != "Split":
-        raise RequiresLibraryError(f"its pre-tokenizer has the step {step_type}")
+        raise parts.RequiresLibraryError(f"its pre-tokenizer has the step {step_type}")
     pattern = step.get("pattern", {})
     expression = pattern.get("Regex", re.escape(pattern.get("String", "")))
     if not isinstance(expression, str) or not expression or expression in PATTERNS:  # a name as a text
-        raise RequiresLibraryError(f"its pre-tokenizer splits at {pattern!r}")
+        raise parts.RequiresLibraryError(f"its pre-tokenizer splits at {pattern!r}")
     if expression.endswith("$"):  # for Oniguruma, the end of a line
         expression = expression[:-1] + r"(?![^\n])"
     name = find_pattern_name(expression)
     if name is None and (_RAW_BYTE.search(expression) or make_split_step(expression).tables is None):
-        raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
+        raise parts.RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
     splitter = make_pattern_splitter(name or expression)
     # If the matches cover every text, removing the text between them ("Removed" with invert) is the same as
     # isolating the matches.
     if behavior != ("Isolated", False) and not (behavior == ("Removed", True) and splitter.covers_any_text):
-        raise RequiresLibraryError(
+        raise parts.RequiresLibraryError(
             f"its pre-tokenizer splits with the behavior {behavior[0]!r} and invert={behavior[1]}"
         )
     return name or expression
@@ -155,10 +143,10 @@ def _parse_byte_split_step(step: Mapping[str, Any]) -> str:
     `_select_byte_merges` handles the other characters that `Digits` splits at.
     """
     if step.get("type") == "Digits":
-        return "[0-9]" if get_flag(step, "individual_digits") else "[0-9]+"
+        return "[0-9]" if parts.get_flag(step, "individual_digits") else "[0-9]+"
     expression = _parse_split_step(step)
     if find_pattern_name(expression) or not make_split_step(expression).names_only(_VISIBLE_ASCII):
-        raise RequiresLibraryError("its pre-tokenizer splits bytes by characters that are not ASCII")
+        raise parts.RequiresLibraryError("its pre-tokenizer splits bytes by characters that are not ASCII")
     return expression
 
 
@@ -173,20 +161,22 @@ def _select_byte_merges(
         text      written   pre-tokens of the step   merges that are left out
         "ò1"      Ã²1       Ã  ²1                    Ã ², Ġ Ã², ...
     """
-    steps = get_steps(contents, "pre_tokenizer")
-    index = list_types(steps).index("ByteLevel")
+    steps = parts.get_steps(contents, "pre_tokenizer")
+    index = parts.list_types(steps).index("ByteLevel")
     digits = [step for step in steps[index + 1 :] if step.get("type") == "Digits"]
     if not digits:
         return merges
-    if get_flag(contents["model"], "ignore_merges"):
-        raise RequiresLibraryError("its pre-tokenizer splits bytes, and its model has ignore_merges")
-    separates_digits = any(get_flag(step, "individual_digits") for step in digits)
+    if parts.get_flag(contents["model"], "ignore_merges"):
+        raise parts.RequiresLibraryError("its pre-tokenizer splits bytes, and its model has ignore_merges")
+    separates_digits = any(parts.get_flag(step, "individual_digits") for step in digits)
     possible = []
     for left, right in merges:
         sides = left[-1] in _DIGIT_BYTES, right[0] in _DIGIT_BYTES
         if sides == (True, True) and not separates_digits:
             if not left[-1:].isdigit() and right[:1].isdigit():
-                raise RequiresLibraryError(f"its merge of {left!r} and {right!r} joins bytes and digits")
+                raise parts.RequiresLibraryError(
+                    f"its merge of {left!r} and {right!r} joins bytes and digits"
+                )
             possible.append((left, right))
         elif sides == (False, False):
             possible.append((left, right))
@@ -197,12 +187,12 @@ def _parse_byte_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[byte
     """Parses a list of merges, and converts its tokens to bytes."""
     all_tokens = zip(forms, map_all_unicode_to_bytes(forms), strict=True)
     tokens = {form: token for form, token in all_tokens if token is not None}
-    pairs = parse_merges(merges, forms)
+    pairs = parts.parse_merges(merges, forms)
     try:
         lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), pairs))) for side in (0, 1))
     except KeyError:
         left, right = next(pair for pair in pairs if not tokens.keys() >= {*pair})
-        raise RequiresLibraryError(
+        raise parts.RequiresLibraryError(
             f"the merge of {left!r} and {right!r} has tokens that are not bytes"
         ) from None
     return list(zip(lefts, rights, strict=True))
@@ -216,7 +206,7 @@ def build_byte_level(tokenizer: ByteLevelBPE) -> dict[str, Any]:
         "trim_offsets": tokenizer.trim_offsets is not None,
         "add_prefix_space": tokenizer.trim_offsets == "but_first",
     }
-    template = build_template(tokenizer.vocabulary)
+    template = parts.build_template(tokenizer.vocabulary)
     return {
         "normalizer": {"type": "NFC"} if tokenizer.normalizer else None,
         "pre_tokenizer": _build_pre_tokenizer(tokenizer),
@@ -231,8 +221,8 @@ def build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     ranks = tokenizer.vocabulary.mergeable
     pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
-    return build_bpe_model(
-        build_forms(tokenizer.vocabulary, forms),
+    return parts.build_bpe_model(
+        parts.build_forms(tokenizer.vocabulary, forms),
         [list(map(map_bytes_to_unicode, pair)) for pair in pairs],
         ignore_merges=tokenizer.ignore_merges,
     )

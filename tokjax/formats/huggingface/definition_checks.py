@@ -21,14 +21,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.huggingface.definition import get_steps
+from tokjax.formats.huggingface.parts import get_steps
 from tokjax.models.format_errors import check_piece_comparisons, check_vocab_size, check_work_per_position
 from tokjax.models.sentencepiece_files import check_text_growth, compute_longest_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tokjax.formats.huggingface.definition import PipelineSlot
+    from tokjax.formats.huggingface.parts import PipelineSlot
 
 
 _UNICODE_GROWTH = {

@@ -34,7 +34,7 @@ from tokjax.errors import (
     MissingExtraError,
     TokenizerFormatError,
 )
-from tokjax.formats.huggingface.definition import get_steps, is_byte_level, list_types
+from tokjax.formats.huggingface.parts import get_steps, is_byte_level, list_types
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes

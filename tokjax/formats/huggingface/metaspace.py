@@ -39,26 +39,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tokjax.core.utf8 import is_encodable
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface.definition import (
-    LIKE_BYTE,
-    RequiresLibraryError,
-    build_added_token,
-    build_added_tokens,
-    build_bpe_model,
-    build_text_forms,
-    build_vocabulary,
-    check_added_ids,
-    find_in_merges,
-    find_unmatched_tokens,
-    get_flag,
-    get_steps,
-    list_types,
-    parse_added_tokens,
-    parse_merges,
-    parse_tokens,
-    reject_steps,
-    select_steps,
-)
+from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
@@ -97,27 +78,29 @@ def parse_metaspace_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) 
 
     Raises:
         InvalidArgumentError: the tokenizer has to run on the library.
-        RequiresLibraryError: likewise.
+        parts.RequiresLibraryError: likewise.
         TokenizerFormatError: the definition is invalid.
     """
     model = contents["model"]
-    if get_flag(model, "ignore_merges"):
-        raise RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
+    if parts.get_flag(model, "ignore_merges"):
+        raise parts.RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
     add_prefix_space, split_words = _parse_space_handling(contents)
     strip = _parse_strip(contents)
-    normalizer = " and ".join(list_types(get_steps(contents, "normalizer")))
-    forms, added = parse_tokens(contents, normalizer or None)
-    merges = _drop_special_merges(parse_merges(model["merges"], forms), forms.keys() & added.special)
-    unmatched = find_unmatched_tokens(contents, forms, added)
+    normalizer = " and ".join(parts.list_types(parts.get_steps(contents, "normalizer")))
+    forms, added = parts.parse_tokens(contents, normalizer or None)
+    merges = _drop_special_merges(parts.parse_merges(model["merges"], forms), forms.keys() & added.special)
+    unmatched = parts.find_unmatched_tokens(contents, forms, added)
     unknown = model.get("unk_token")
     if unknown is not None and unknown not in added.special | unmatched:
-        raise RequiresLibraryError(f"its unknown token {unknown!r} is not a special token")
+        raise parts.RequiresLibraryError(f"its unknown token {unknown!r} is not a special token")
     ordinary = {form: id_ for form, id_ in forms.items() if form not in added.special}
     for form in ordinary:
-        if form[:3] == "<0x" and LIKE_BYTE.fullmatch(form) and form not in BYTE_FORMS:
-            raise RequiresLibraryError(f"the token {form!r} is decoded to a byte, but no byte becomes it")
+        if form[:3] == "<0x" and parts.LIKE_BYTE.fullmatch(form) and form not in BYTE_FORMS:
+            raise parts.RequiresLibraryError(
+                f"the token {form!r} is decoded to a byte, but no byte becomes it"
+            )
     all_roles: dict[Role, str] = {**roles, **({} if unknown is None else {"unk": unknown})}
-    vocabulary = build_vocabulary(contents, all_roles, ordinary, added, unmatched)
+    vocabulary = parts.build_vocabulary(contents, all_roles, ordinary, added, unmatched)
     return make_metaspace_bpe(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
 
 
@@ -134,12 +117,12 @@ def _drop_special_merges(
         special: written forms of the special tokens.
 
     Raises:
-        RequiresLibraryError: a special token contains `▁`, so that a text with a space can become it.
+        parts.RequiresLibraryError: a special token contains `▁`, so that a text with a space can become it.
     """
-    in_merges = find_in_merges(set(special), merges)
+    in_merges = parts.find_in_merges(set(special), merges)
     for form in special:
         if METASPACE in form and (form in in_merges or form == METASPACE):
-            raise RequiresLibraryError(f"text can become the special token {form!r}")
+            raise parts.RequiresLibraryError(f"text can become the special token {form!r}")
     if not in_merges:
         return list(merges)
     return [merge for merge in merges if in_merges.isdisjoint((*merge, "".join(merge)))]
@@ -150,18 +133,21 @@ def _parse_space_handling(contents: Mapping[str, Any]) -> tuple[PrefixSpace | No
 
     The head of the module has examples.
     """
-    normalizers, pre_tokenizers = get_steps(contents, "normalizer"), get_steps(contents, "pre_tokenizer")
+    normalizers, pre_tokenizers = (
+        parts.get_steps(contents, "normalizer"),
+        parts.get_steps(contents, "pre_tokenizer"),
+    )
     if not normalizers:
-        [step] = select_steps(contents, "pre_tokenizer", ["Metaspace"])
+        [step] = parts.select_steps(contents, "pre_tokenizer", ["Metaspace"])
         scheme, split = _parse_metaspace(step)
         return _SCHEMES[scheme], split
     if normalizers not in ([_PREPEND, _SPACE_TO_METASPACE], [_SPACE_TO_METASPACE]):
-        reject_steps(contents, "normalizer")
+        parts.reject_steps(contents, "normalizer")
     # Gemma's file also splits at spaces. That has no effect: the normalizer has replaced all of them.
-    select_steps(contents, "pre_tokenizer", [], ["Split"])
+    parts.select_steps(contents, "pre_tokenizer", [], ["Split"])
     for step in pre_tokenizers:
-        if step.get("pattern") != {"String": " "} or get_flag(step, "invert"):
-            reject_steps(contents, "pre_tokenizer")
+        if step.get("pattern") != {"String": " "} or parts.get_flag(step, "invert"):
+            parts.reject_steps(contents, "pre_tokenizer")
     return ("always" if len(normalizers) == 2 else None), False
 
 
@@ -172,24 +158,24 @@ def _parse_metaspace(step: Mapping[str, Any]) -> tuple[Prepends, bool]:
     """
     scheme = step.get("prepend_scheme", "always")
     if scheme not in get_args(Prepends) or (step.get("add_prefix_space") is False and scheme != "never"):
-        raise RequiresLibraryError(f"its Metaspace has the prepend_scheme {scheme!r}")
+        raise parts.RequiresLibraryError(f"its Metaspace has the prepend_scheme {scheme!r}")
     if step.get("replacement") != METASPACE:
-        raise RequiresLibraryError(f"its Metaspace writes {step.get('replacement')!r} for spaces")
-    return scheme, step.get("split") is None or get_flag(step, "split")
+        raise parts.RequiresLibraryError(f"its Metaspace writes {step.get('replacement')!r} for spaces")
+    return scheme, step.get("split") is None or parts.get_flag(step, "split")
 
 
 def _parse_strip(contents: Mapping[str, Any]) -> bool:
     """Returns whether the decoder removes a space at the start of the text.
 
     Raises:
-        RequiresLibraryError: the decoder is not that of Llama 2, Mistral or Gemma.
+        parts.RequiresLibraryError: the decoder is not that of Llama 2, Mistral or Gemma.
     """
-    decoders = get_steps(contents, "decoder")
+    decoders = parts.get_steps(contents, "decoder")
     # As JSON: in Python, `True` and `1` would be equal.
     if json.dumps(decoders, sort_keys=True) not in (
         json.dumps(expected, sort_keys=True) for expected in (_DECODERS, [*_DECODERS, _STRIP])
     ):
-        reject_steps(contents, "decoder")
+        parts.reject_steps(contents, "decoder")
     return len(decoders) > len(_DECODERS)
 
 
@@ -224,7 +210,7 @@ def _build_model(
     }
     return {
         "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if strip else [])]},
-        "model": build_bpe_model(build_text_forms(vocabulary), merges, **fields),
+        "model": parts.build_bpe_model(parts.build_text_forms(vocabulary), merges, **fields),
     }
 
 
@@ -300,25 +286,25 @@ def parse_unigram(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Uni
 
     Raises:
         InvalidArgumentError: the tokenizer has to run on the library.
-        RequiresLibraryError: likewise.
+        parts.RequiresLibraryError: likewise.
         TokenizerFormatError: the definition is invalid.
     """
     check_before_loading(contents)
-    model, steps = contents["model"], get_steps(contents, "normalizer")
+    model, steps = contents["model"], parts.get_steps(contents, "normalizer")
     normalizer = _parse_normalizer(steps)
-    *splits, metaspace = select_steps(
+    *splits, metaspace = parts.select_steps(
         contents, "pre_tokenizer", ["Metaspace"], ["WhitespaceSplit", "Metaspace"]
     )
     prepends, split = _parse_metaspace(metaspace)
     if not split:
-        raise RequiresLibraryError("its Metaspace has split=False")
+        raise parts.RequiresLibraryError("its Metaspace has split=False")
     if splits and "Prepend" in normalizer.types:
-        raise RequiresLibraryError("its normalizer has Prepend, and its pre-tokenizer WhitespaceSplit")
-    [decoder] = select_steps(contents, "decoder", ["Metaspace"])
+        raise parts.RequiresLibraryError("its normalizer has Prepend, and its pre-tokenizer WhitespaceSplit")
+    [decoder] = parts.select_steps(contents, "decoder", ["Metaspace"])
     strip = _parse_metaspace(decoder)[0] != "never"
     pieces = _parse_pieces(model)
     vocabulary, normalized = _parse_unigram_vocabulary(contents, roles, pieces, normalizer)
-    byte_fallback = get_flag(model, "byte_fallback")
+    byte_fallback = parts.get_flag(model, "byte_fallback")
     options = prepends, bool(splits), strip, normalized
     return Unigram(vocabulary, pieces, model["unk_id"], byte_fallback, json.dumps(steps), *options)
 
@@ -332,33 +318,33 @@ def _parse_unigram_vocabulary(
     """Returns the vocabulary, and the added tokens that are matched in normalized text."""
     forms = {piece: id_ for id_, (piece, _) in enumerate(pieces)}
     tokens = contents.get("added_tokens") or []
-    check_added_ids(tokens, forms)
-    later = [token for token in tokens if normalizer.types and get_flag(token, "normalized")]
-    verbatim = [token for token in tokens if not (normalizer.types and get_flag(token, "normalized"))]
-    added = parse_added_tokens({"added_tokens": verbatim}, normalizer=None)
+    parts.check_added_ids(tokens, forms)
+    later = [token for token in tokens if normalizer.types and parts.get_flag(token, "normalized")]
+    verbatim = [token for token in tokens if not (normalizer.types and parts.get_flag(token, "normalized"))]
+    added = parts.parse_added_tokens({"added_tokens": verbatim}, normalizer=None)
     normalized = _parse_normalized_tokens(later, normalizer)
     later_ids = {name: token.id for name, token in normalized}
     all_added = added._replace(ordinary=added.ordinary | later_ids)
-    unmatched = {token["content"]: token["id"] for token in later if get_flag(token, "special")}
-    unmatched |= find_unmatched_tokens(contents, forms, all_added)
+    unmatched = {token["content"]: token["id"] for token in later if parts.get_flag(token, "special")}
+    unmatched |= parts.find_unmatched_tokens(contents, forms, all_added)
     special = added.special | unmatched
     ordinary = {form: id_ for form, id_ in (forms | later_ids).items() if form not in special}
-    return build_vocabulary(contents, roles, ordinary, added, unmatched), normalized
+    return parts.build_vocabulary(contents, roles, ordinary, added, unmatched), normalized
 
 
 def _parse_pieces(model: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     """Returns the pieces and scores of a model for which arrays give the result of the library."""
     if model.get("unk_id") is None:
-        raise RequiresLibraryError("its Unigram model has no unknown token")
+        raise parts.RequiresLibraryError("its Unigram model has no unknown token")
     pieces = [piece for piece, _ in model["vocab"]]
     if not 0 <= model["unk_id"] < len(pieces):
         raise TokenizerFormatError(f"its unk_id is {model['unk_id']!r}, and it has {len(pieces)} pieces")
     check_pieces(pieces)
     if not all(pieces) or not is_encodable("".join(pieces)):
-        raise RequiresLibraryError("a piece is empty, or has a lone surrogate")
+        raise parts.RequiresLibraryError("a piece is empty, or has a lone surrogate")
     scores = [round_like_library(score) for _, score in model["vocab"]]
     if not all(abs(score) <= MAX_SCORE for score in scores):
-        raise RequiresLibraryError("a score of its model is too large")
+        raise parts.RequiresLibraryError("a score of its model is too large")
     return tuple(zip(pieces, scores, strict=True))
 
 
@@ -385,16 +371,16 @@ def _parse_normalizer(steps: Sequence[Mapping[str, Any]]) -> StepNormalizer:
         pattern, content = step.get("pattern"), step.get("content", "")
         literal = pattern.get("String") if isinstance(pattern, dict) else None
         if literal and len(literal) > 1 and not (content and all(map(_is_inert, literal + content))):
-            raise RequiresLibraryError(f"its normalizer replaces {literal!r} by {content!r}")
+            raise parts.RequiresLibraryError(f"its normalizer replaces {literal!r} by {content!r}")
         if step.get("type") == "Prepend" and step.get("prepend") not in (METASPACE, " "):
-            raise RequiresLibraryError(f"its normalizer prepends {step.get('prepend')!r}")
-    if list_types(steps).count("Precompiled") > 1:
-        raise RequiresLibraryError("its normalizer has several character maps")
+            raise parts.RequiresLibraryError(f"its normalizer prepends {step.get('prepend')!r}")
+    if parts.list_types(steps).count("Precompiled") > 1:
+        raise parts.RequiresLibraryError("its normalizer has several character maps")
     try:
         return StepNormalizer(steps)
     except (KeyError, ValueError) as error:
-        raise RequiresLibraryError(
-            f"its normalizer is {' and '.join(list_types(steps))} ({error})"
+        raise parts.RequiresLibraryError(
+            f"its normalizer is {' and '.join(parts.list_types(steps))} ({error})"
         ) from error
 
 
@@ -411,11 +397,14 @@ def _parse_normalized_tokens(
     for token in tokens:
         name = token["content"]
         if normalizer.normalize_string(name) != name or any(c in WHITE_SPACE or c == METASPACE for c in name):
-            raise RequiresLibraryError(f"the added token {name!r} is matched in normalized text")
-        if get_flag(token, "single_word"):
-            raise RequiresLibraryError(f"the added token {name!r} has single_word=True")
+            raise parts.RequiresLibraryError(f"the added token {name!r} is matched in normalized text")
+        if parts.get_flag(token, "single_word"):
+            raise parts.RequiresLibraryError(f"the added token {name!r} has single_word=True")
     return tuple(
-        (token["content"], NormalizedToken(token["id"], get_flag(token, "lstrip"), get_flag(token, "rstrip")))
+        (
+            token["content"],
+            NormalizedToken(token["id"], parts.get_flag(token, "lstrip"), parts.get_flag(token, "rstrip")),
+        )
         for token in tokens
     )
 
@@ -426,11 +415,11 @@ def build_unigram(tokenizer: Unigram) -> dict[str, Any]:
     split = _build_metaspace_step(tokenizer.prepends)
     splits = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, split]}
     normalized = [
-        build_added_token(vocabulary, name, token.id, token, normalized=True)
+        parts.build_added_token(vocabulary, name, token.id, token, normalized=True)
         for name, token in tokenizer.normalized_tokens
     ]
     return {
-        "added_tokens": sorted([*build_added_tokens(vocabulary), *normalized], key=itemgetter("id")),
+        "added_tokens": sorted([*parts.build_added_tokens(vocabulary), *normalized], key=itemgetter("id")),
         "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
         "pre_tokenizer": splits if tokenizer.splits_whitespace else split,
         "decoder": _build_metaspace_step("always" if tokenizer.strip else "never"),

@@ -24,34 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.formats.huggingface import metaspace, parts, words
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.byte_level import build_byte_level, parse_byte_level
-from tokjax.formats.huggingface.definition import (
-    RequiresLibraryError,
-    build_added_tokens,
-    build_template,
-    get_flag,
-    get_steps,
-    list_types,
-    parse_trim_offsets,
-)
 from tokjax.formats.huggingface.library import import_tokenizers
-from tokjax.formats.huggingface.metaspace import (
-    build_metaspace_bpe,
-    build_sentencepiece,
-    build_unigram,
-    parse_metaspace_bpe,
-    parse_unigram,
-)
-from tokjax.formats.huggingface.words import (
-    WORD_SPLITTERS,
-    build_word_bpe,
-    build_word_level,
-    build_wordpiece,
-    parse_word_bpe,
-    parse_word_level,
-    parse_wordpiece,
-)
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     parse_json_object,
@@ -217,7 +193,7 @@ def build_tokenizer(
             loaded = _build_builtin(contents, roles)
             check_comparisons(loaded.vocabulary.split_token_names)
             return loaded
-    except RequiresLibraryError as error:
+    except parts.RequiresLibraryError as error:
         reason = str(error)
     logger.info("%s runs on the tokenizers library: %s", where, reason)
     with as_format_errors(where):
@@ -233,16 +209,16 @@ def _build_builtin(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Se
         roles: role to the name of a token; see `select_roles`.
 
     Raises:
-        RequiresLibraryError: the tokenizer has to run on the library.
+        parts.RequiresLibraryError: the tokenizer has to run on the library.
         TokenizerFormatError: the definition is invalid.
     """
     parse = _select_parser(contents)
-    if parse is not parse_byte_level and parse_trim_offsets(contents) is not None:
-        raise RequiresLibraryError("its post-processor has trim_offsets=true")
+    if parse is not parse_byte_level and parts.parse_trim_offsets(contents) is not None:
+        raise parts.RequiresLibraryError("its post-processor has trim_offsets=true")
     try:
         return parse(contents, roles)
     except InvalidArgumentError as error:
-        raise RequiresLibraryError(str(error)) from error
+        raise parts.RequiresLibraryError(str(error)) from error
 
 
 def _select_parser(contents: Mapping[str, Any]) -> Callable[..., SegmentModel]:
@@ -251,15 +227,15 @@ def _select_parser(contents: Mapping[str, Any]) -> Callable[..., SegmentModel]:
     model_type = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
     if model_type != "BPE":
         if model_type not in _PARSERS:
-            raise RequiresLibraryError(f"its model is {model_type}")
+            raise parts.RequiresLibraryError(f"its model is {model_type}")
         return _PARSERS[model_type]
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option) and (option, model[option]) != ("end_of_word_suffix", END_OF_WORD):
-            raise RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
-    splits_words = list_types(get_steps(contents, "pre_tokenizer")) in WORD_SPLITTERS
+            raise parts.RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
+    splits_words = parts.list_types(parts.get_steps(contents, "pre_tokenizer")) in words.WORD_SPLITTERS
     if model.get("end_of_word_suffix") or splits_words:
-        return parse_word_bpe
-    return parse_metaspace_bpe if get_flag(model, "byte_fallback") else parse_byte_level
+        return words.parse_word_bpe
+    return metaspace.parse_metaspace_bpe if parts.get_flag(model, "byte_fallback") else parse_byte_level
 
 
 def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
@@ -279,30 +255,30 @@ def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
         raise UnsupportedTokenizerError(
             f"a tokenizer.json can be written for {supported}, not for {type(tokenizer).__name__}"
         )
-    parts = _EXPORTERS[type(tokenizer)](tokenizer)
+    built = _EXPORTERS[type(tokenizer)](tokenizer)
     vocabulary = tokenizer.vocabulary
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": build_added_tokens(vocabulary),
+        "added_tokens": parts.build_added_tokens(vocabulary),
         "normalizer": None,
-        "post_processor": build_template(vocabulary),
-        **parts,
+        "post_processor": parts.build_template(vocabulary),
+        **built,
     }
 
 
 _PARSERS: Mapping[str, Callable[..., SegmentModel]] = {
-    "WordPiece": parse_wordpiece,
-    "WordLevel": parse_word_level,
-    "Unigram": parse_unigram,
+    "WordPiece": words.parse_wordpiece,
+    "WordLevel": words.parse_word_level,
+    "Unigram": metaspace.parse_unigram,
 }
 _EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: build_byte_level,
-    MetaspaceBPE: build_metaspace_bpe,
-    SentencePieceTokenizer: build_sentencepiece,
-    WordBPE: build_word_bpe,
-    WordPieceTokenizer: build_wordpiece,
-    WordLevelTokenizer: build_word_level,
-    Unigram: build_unigram,
+    MetaspaceBPE: metaspace.build_metaspace_bpe,
+    SentencePieceTokenizer: metaspace.build_sentencepiece,
+    WordBPE: words.build_word_bpe,
+    WordPieceTokenizer: words.build_wordpiece,
+    WordLevelTokenizer: words.build_word_level,
+    Unigram: metaspace.build_unigram,
 }

@@ -6,18 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import UnsupportedTokenizerError
-from tokjax.formats.huggingface.definition import (
-    RequiresLibraryError,
-    build_bpe_model,
-    build_vocab,
-    build_vocabulary,
-    find_in_merges,
-    get_flag,
-    parse_merges,
-    parse_tokens,
-    reject_steps,
-    select_steps,
-)
+from tokjax.formats.huggingface import parts
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
@@ -41,23 +30,25 @@ def parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> W
     """Builds the built-in tokenizer of a definition of WordPiece."""
     model = contents["model"]
     prefix = model.get("continuing_subword_prefix")
-    [decoder] = select_steps(contents, "decoder", ["WordPiece"])
+    [decoder] = parts.select_steps(contents, "decoder", ["WordPiece"])
     if decoder.get("prefix") != prefix:
-        raise RequiresLibraryError(f"its decoder is WordPiece with the prefix {decoder.get('prefix')!r}")
-    select_steps(contents, "pre_tokenizer", ["BertPreTokenizer"])
+        raise parts.RequiresLibraryError(
+            f"its decoder is WordPiece with the prefix {decoder.get('prefix')!r}"
+        )
+    parts.select_steps(contents, "pre_tokenizer", ["BertPreTokenizer"])
     vocabulary, normalizer, splitter = _parse_words(contents, roles)
     check_special_words(vocabulary, normalizer, splitter)
-    cleanup = get_flag(decoder, "cleanup", True)
+    cleanup = parts.get_flag(decoder, "cleanup", True)
     return make_wordpiece(vocabulary, normalizer, prefix, model["max_input_chars_per_word"], cleanup=cleanup)
 
 
 def parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
     """Builds the built-in tokenizer of a definition of a word-level model."""
     if contents.get("decoder") is not None:  # an empty Sequence is another decoder than none
-        reject_steps(contents, "decoder")
+        parts.reject_steps(contents, "decoder")
     vocabulary, normalizer, splitter = _parse_words(contents, roles)
     if not replace(normalizer, lowercase=False).is_identity:
-        raise RequiresLibraryError("its normalizer is not one that word_level has")
+        raise parts.RequiresLibraryError("its normalizer is not one that word_level has")
     check_special_words(vocabulary, normalizer, splitter)
     return make_word_level(vocabulary, splitter, normalizer.lowercase)
 
@@ -66,15 +57,15 @@ def parse_word_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Wo
     """Builds the built-in tokenizer of a definition of BPE of words."""
     model = contents["model"]
     for option in ("byte_fallback", "fuse_unk", "ignore_merges"):
-        if get_flag(model, option):
-            raise RequiresLibraryError(f"its BPE model of words has {option}=true")
+        if parts.get_flag(model, option):
+            raise parts.RequiresLibraryError(f"its BPE model of words has {option}=true")
     end_of_word: EndOfWord | None = "suffix" if model.get("end_of_word_suffix") else None
-    [decoder] = select_steps(contents, "decoder", ["BPEDecoder" if end_of_word else "Fuse"])
+    [decoder] = parts.select_steps(contents, "decoder", ["BPEDecoder" if end_of_word else "Fuse"])
     if end_of_word and decoder.get("suffix") != END_OF_WORD:
-        raise RequiresLibraryError("its decoder is BPEDecoder with another suffix")
+        raise parts.RequiresLibraryError("its decoder is BPEDecoder with another suffix")
     vocabulary, normalizer, splitter = _parse_words(contents, roles)
     forms: Mapping[str, int] = model["vocab"]
-    merges = parse_merges(model["merges"], forms)
+    merges = parts.parse_merges(model["merges"], forms)
     _check_word_forms(vocabulary, forms, merges, end_of_word)
     return make_word_bpe(
         vocabulary,
@@ -91,18 +82,20 @@ def _parse_words(
     contents: Mapping[str, Any], roles: Mapping[Role, str]
 ) -> tuple[Vocabulary, BertNormalizer, Splitter]:
     """Parses the vocabulary of a model of words, whose unknown token must be special, and its steps."""
-    [splitter] = select_steps(contents, "pre_tokenizer", *WORD_SPLITTERS)
-    normalizers = select_steps(contents, "normalizer", [], ["BertNormalizer"])
+    [splitter] = parts.select_steps(contents, "pre_tokenizer", *WORD_SPLITTERS)
+    normalizers = parts.select_steps(contents, "normalizer", [], ["BertNormalizer"])
     options: dict[str, Any] = {
         name: normalizers[0].get(name) if normalizers else False for name in _BERT_OPTIONS
     }
     normalizer = bert_normalizer(**options)
-    forms, added = parse_tokens(contents, None if normalizer.is_identity else "BertNormalizer")
+    forms, added = parts.parse_tokens(contents, None if normalizer.is_identity else "BertNormalizer")
     unknown = contents["model"].get("unk_token")
     if unknown not in forms or unknown not in added.special:
-        raise RequiresLibraryError(f"its unknown token {unknown!r} is not a special token of its vocabulary")
+        raise parts.RequiresLibraryError(
+            f"its unknown token {unknown!r} is not a special token of its vocabulary"
+        )
     ordinary = {form: id_ for form, id_ in forms.items() if form not in added.special}
-    vocabulary = build_vocabulary(contents, {**roles, "unk": unknown}, ordinary, added)
+    vocabulary = parts.build_vocabulary(contents, {**roles, "unk": unknown}, ordinary, added)
     return vocabulary, normalizer, _SPLITTERS[splitter["type"]]
 
 
@@ -123,16 +116,16 @@ def _check_word_forms(
     suffix = END_OF_WORD if end_of_word else ""
     special = set(vocabulary.special)
     added = vocabulary.added_names - forms.keys()
-    for name in sorted(find_in_merges(special, merges)) + [
+    for name in sorted(parts.find_in_merges(special, merges)) + [
         name for name in (*special, *added) if len(name.removesuffix(suffix)) <= 1
     ]:
-        raise RequiresLibraryError(f"text can become the added token {name!r}")
+        raise parts.RequiresLibraryError(f"text can become the added token {name!r}")
     if not merge_order_is_unique(merges):
-        raise RequiresLibraryError("a token is used before the last merge that makes it")
+        raise parts.RequiresLibraryError("a token is used before the last merge that makes it")
     names = {*special, *(name.removesuffix(suffix) for name in (*forms, *added) if name not in special)}
     ambiguous = [name for name in names if suffix and suffix in name]
     if ambiguous:
-        raise RequiresLibraryError(f"its token {min(ambiguous)!r} has {suffix!r} before its end")
+        raise parts.RequiresLibraryError(f"its token {min(ambiguous)!r} has {suffix!r} before its end")
 
 
 def check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, splitter: Splitter) -> None:
@@ -151,7 +144,7 @@ def check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, spli
     expression = compile_word_expression(splitter)
     for name in sorted(vocabulary.special_names - {vocabulary.roles.get("unk")}):
         if expression.fullmatch(name) and normalizer.normalize(name) == name:
-            raise RequiresLibraryError(f"text can become the special token {name!r}")
+            raise parts.RequiresLibraryError(f"text can become the special token {name!r}")
 
 
 def _build_word_steps(normalizer: BertNormalizer, splitter: Splitter) -> dict[str, Any]:
@@ -172,14 +165,14 @@ def build_wordpiece(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
             "unk_token": tokenizer.vocabulary.roles["unk"],
             "continuing_subword_prefix": prefix,
             "max_input_chars_per_word": tokenizer.max_word_characters,
-            "vocab": build_vocab(tokenizer.vocabulary),
+            "vocab": parts.build_vocab(tokenizer.vocabulary),
         },
     }
 
 
 def build_word_level(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
     """Builds the parts of a definition."""
-    unknown, vocab = tokenizer.vocabulary.roles["unk"], build_vocab(tokenizer.vocabulary)
+    unknown, vocab = tokenizer.vocabulary.roles["unk"], parts.build_vocab(tokenizer.vocabulary)
     model = {"type": "WordLevel", "unk_token": unknown, "vocab": vocab}
     return {**_build_word_steps(tokenizer.normalizer, tokenizer.splitter), "decoder": None, "model": model}
 
@@ -191,8 +184,8 @@ def build_word_bpe(tokenizer: WordBPE) -> dict[str, Any]:
     return {
         **_build_word_steps(tokenizer.normalizer, tokenizer.splitter),
         "decoder": {"type": "BPEDecoder", "suffix": suffix} if suffix else {"type": "Fuse"},
-        "model": build_bpe_model(
-            build_vocab(tokenizer.vocabulary),
+        "model": parts.build_bpe_model(
+            parts.build_vocab(tokenizer.vocabulary),
             tokenizer.merges,
             unk_token=tokenizer.vocabulary.roles["unk"],
             end_of_word_suffix=suffix,
