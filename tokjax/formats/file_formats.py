@@ -23,12 +23,9 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
 from tokjax.formats.tiktoken_files import is_rank_file, is_tekken, read_tiktoken
 from tokjax.formats.tokenizer_files import (
-    ADDED_TOKENS_FILE,
     BYTE_ORDER_MARK,
-    CHAT_TEMPLATE_FILE,
-    CONFIG_FILE,
+    COMPANION_FILES,
     MODEL_CONFIG_FILE,
-    SPECIAL_TOKENS_FILE,
     read_bytes,
     read_json_object,
 )
@@ -198,8 +195,6 @@ FORMATS: Mapping[Format, FileFormat] = {
     "wordpiece": FileFormat(((VOCAB_TXT,),), _sniff_wordpiece, read_wordpiece, wordpiece),
 }
 """Formats by name, in the order in which they are looked for in a directory."""
-_COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)
-"""Files that are read with a tokenizer if they are in its directory."""
 
 
 class FoundNames(NamedTuple):
@@ -429,4 +424,4 @@ def list_candidates(name: str) -> list[str]:
 def _list_settings(names: Sequence[str]) -> list[str]:
     # The configuration of the model can't matter for other files.
     has_class = len(names) > 1 or not names[0].endswith((".json", ".tiktoken"))
-    return [*_COMPANIONS, *[MODEL_CONFIG_FILE] * has_class]
+    return [*COMPANION_FILES, *[MODEL_CONFIG_FILE] * has_class]

@@ -37,6 +37,8 @@ ADDED_TOKENS_FILE = "added_tokens.json"
 """Older file for added tokens, with their ids only."""
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 """File of the default chat template."""
+COMPANION_FILES = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)
+"""Files that are read with a tokenizer if they are in its directory."""
 CHAT_TEMPLATES_DIRECTORY = "additional_chat_templates"
 """Directory of the other chat templates, one file `NAME.jinja` each."""
 _ROLE_FIELDS: Mapping[Role, str] = {role: f"{role}_token" for role in ROLES}
@@ -181,16 +183,14 @@ def parse_token_ids(contents: object, where: str) -> dict[str, int]:
     ids = list(contents.values())
     if set(map(type, ids)) == {int} and len(set(ids)) == len(ids) and min(ids) >= 0 and max(ids) < 1 << 31:
         return contents
-    # An id is invalid or a duplicate. Find the first one for the error.
     owner: dict[int, str] = {}
-    for form, id_ in contents.items():
-        if isinstance(id_, bool) or not isinstance(id_, int) or not 0 <= id_ < 1 << 31:
+    for form, id_ in contents.items():  # finds the first id that is invalid, or a duplicate
+        if type(id_) is not int or not 0 <= id_ < 1 << 31:
             raise TokenizerFormatError(
                 f"{where}: the id of {form!r} is {id_!r}; ids are integers from 0 to 2**31 - 1"
             )
-        if id_ in owner:
+        if owner.setdefault(id_, form) != form:
             raise TokenizerFormatError(f"{where}: id {id_} is given to both {owner[id_]!r} and {form!r}")
-        owner[id_] = form
     return contents
 
 

@@ -23,9 +23,8 @@ from tokjax._util.imports import import_optional
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.tokenizer_files import (
     ADDED_TOKENS_FILE,
-    CONFIG_FILE,
+    COMPANION_FILES,
     MODEL_CONFIG_FILE,
-    SPECIAL_TOKENS_FILE,
     parse_token_ids,
     read_bytes,
     read_json_object,
@@ -41,7 +40,6 @@ _OPTIONS = ("lstrip", "rstrip", "single_word", "normalized")
 _FLAGS = (*_OPTIONS, "special")
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 """Classes without rules of their own."""
-_CONFIG_FILES = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE)
 _IN_BRACKETS = re.compile(r"<.+>|\[.+\]")
 _SETTINGS = ("extra_ids", "add_prefix_space")
 """Settings of a configuration that change ids, whatever the class."""
@@ -189,7 +187,7 @@ def load_by_transformers(files: Mapping[str, Path], reason: RequiresTransformers
     transformers = import_optional("transformers", extra="transformers", purpose=purpose)
     is_definition = "tokenizer.json" in files
     load = transformers.PreTrainedTokenizerFast if is_definition else transformers.AutoTokenizer
-    names = _CONFIG_FILES if is_definition else (*_CONFIG_FILES, MODEL_CONFIG_FILE)
+    names = COMPANION_FILES if is_definition else (*COMPANION_FILES, MODEL_CONFIG_FILE)
     configs = {name: path for name in names if (path := directory / name).is_file()}
     with tempfile.TemporaryDirectory() as copies:
         for name, path in {**configs, **files}.items():
