@@ -161,7 +161,7 @@ class TestAmbiguousOrUnknownFiles:
             (
                 "x.json",
                 b'{"bpe_ranks": "! 0 IQ=="}',
-                r"\['bpe_ranks'\]. If it has ranks, pass them to tokjax\.",
+                r"the file begins with b'{\"bpe_ranks\".*; if it has ranks, pass them to tokjax\.",
             ),
             ("x.gz", b"\x1f\x8b\0", "is compressed with gzip; decompress it first"),
             (

@@ -26,7 +26,7 @@ from functools import lru_cache
 from inspect import formatannotation
 from itertools import chain, islice, pairwise
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tokjax.errors import TokenizerFormatError
 
@@ -36,19 +36,8 @@ _SCALARS = (str, int, float, bool, NoneType, list, dict)
 """Types of Python that JSON values have."""
 
 
-class _Form(NamedTuple):
-    """How records of a type are written and made.
-
-    Attributes:
-        make: function or class that makes a record of its arguments.
-        define: function that returns the values of these arguments, by name.
-    """
-
-    make: Callable[..., Any]
-    define: Callable[[Any], Mapping[str, Any]]
-
-
-_forms: dict[type, _Form] = {}
+_forms: dict[type, tuple[Callable[..., Any], Callable[[Any], Mapping[str, Any]]]] = {}
+"""Function that makes a record of arguments, and function that returns their values by name, by type."""
 
 
 def register_record(
@@ -63,7 +52,7 @@ def register_record(
     """
 
     def register(make: Maker) -> Maker:
-        _forms[kind or make] = _Form(make, define)  # type: ignore[index]
+        _forms[kind or make] = make, define  # type: ignore[index]
         return make
 
     return register
@@ -100,7 +89,7 @@ def read_record(kind: type, values: Mapping[str, Any]) -> Any:
         InvalidArgumentError: a value is invalid.
     """
     _check_all(kind, [values])
-    make = _get_form(kind).make
+    make, _ = _get_form(kind)
     parameters, hints = inspect.signature(make).parameters, _get_hints(make)
     missing = [name for name, each in parameters.items() if name not in values and each.default is each.empty]
     if missing:
@@ -118,10 +107,10 @@ def read_record(kind: type, values: Mapping[str, Any]) -> Any:
     return make(**fields)
 
 
-def _get_form(kind: type) -> _Form:
+def _get_form(kind: type) -> tuple[Callable[..., Any], Callable[[Any], Mapping[str, Any]]]:
     """Returns the form of a type, or of the type that it is derived from. A dataclass makes itself."""
     kind = next((each for each in kind.__mro__ if each in _forms or is_dataclass(each)), kind)
-    return _forms.get(kind, _Form(kind, vars))
+    return _forms.get(kind, (kind, vars))
 
 
 def _group_tokens(ids: Mapping[bytes, int]) -> dict[str, list[bytes]]:

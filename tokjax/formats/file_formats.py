@@ -282,15 +282,16 @@ def _detect_pair(files: Sequence[Path], format_: Format | Literal["auto"]) -> De
     if format_ != "auto":
         return DetectedTokenizer(format_, tuple(files), "from the argument format=")
     vocab, merges = sorted(files, key=lambda file: (file.suffix != ".json", file.name != VOCAB_TXT))
-    if vocab.name == VOCAB_TXT:
-        return DetectedTokenizer("word_bpe", (vocab, merges), "they are vocab.txt and a list of merges")
-    if vocab.suffix != ".json" or merges.suffix == ".json":
+    is_text = vocab.name == VOCAB_TXT
+    if not is_text and (vocab.suffix != ".json" or merges.suffix == ".json"):
         raise TokenizerFormatError(
             "a pair of files is a .json file that maps tokens to ids, and a list of merges; got "
             f"{vocab} and {merges}. For a vocabulary with one token per line, pass [VOCAB, MERGES] and "
             "format='word_bpe'"
         )
-    return DetectedTokenizer("gpt2", (vocab, merges), "they are a map of tokens to ids and a list of merges")
+    return DetectedTokenizer(
+        "word_bpe" if is_text else "gpt2", (vocab, merges), "they are a vocabulary and a list of merges"
+    )
 
 
 def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
@@ -337,14 +338,9 @@ def _explain_failure(start: FileStart, reasons: Sequence[str]) -> str:
             "path of the .model, which the trainer writes beside it; from KeemenaSubwords.jl, export the "
             "tokenizer with format=:hf_tokenizer_json and load that"
         )
-    if start.json:
-        return (
-            f"a JSON object, but not a tokenizer; its keys are {list(start.json)[:10]}. If it has ranks, "
-            "pass them to tokjax.byte_level_bpe(RANKS, pattern=..., special_tokens=...)"
-        )
     return (
         f"unknown tokenizer format; the file begins with {start.header[:30]!r}. If it is in one of the "
-        f"formats {', '.join(FORMATS)}, pass format="
+        f"formats {', '.join(FORMATS)}, pass format=; if it has ranks, pass them to tokjax.byte_level_bpe"
     )
 
 

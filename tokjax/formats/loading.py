@@ -25,10 +25,9 @@ from tokjax._util.atomic_files import check_path
 from tokjax.core import protocol
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.downloads import fetch_repository, open_files
+from tokjax.formats.downloads import TIKTOKEN_SCHEME, fetch_repository, open_files, parse_name
 from tokjax.formats.file_formats import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.huggingface.tokenizer_json import convert_files, from_huggingface
-from tokjax.formats.names import TIKTOKEN_SCHEME, parse_name
 from tokjax.formats.tiktoken_files import from_tiktoken, get_tiktoken_encoding
 from tokjax.formats.tokenizer_files import (
     CHAT_TEMPLATE_FILE,
