@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
 from tokjax.errors import Hint, InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
+from tokjax.formats.huggingface.library import build_huggingface_tokenizer
 from tokjax.formats.huggingface.parts import RequiresLibraryError
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer, build_tokenizer_json
 from tokjax.formats.huggingface.words import check_special_words

@@ -12,7 +12,7 @@ A definition becomes a built-in tokenizer if one gives exactly the same result:
 | Unigram | `Metaspace`, after `WhitespaceSplit` or not, and a normalizer of known steps | `Unigram` |
 
 Each condition is checked. The first one that does not hold raises `RequiresLibraryError` with the reason, and
-the tokenizer runs on the library (`tokjax.formats.huggingface.adapter`). See docs/bring-your-tokenizer.md,
+the tokenizer runs on the library (`tokjax.formats.huggingface.library`). See docs/bring-your-tokenizer.md,
 section "What runs on the tokenizers library".
 """
 
@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import metaspace, parts, words
-from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.byte_level import build_byte_level, parse_byte_level
-from tokjax.formats.huggingface.library import import_tokenizers
+from tokjax.formats.huggingface.library import build_huggingface_tokenizer, import_tokenizers
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     parse_json_object,
