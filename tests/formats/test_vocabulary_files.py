@@ -246,11 +246,6 @@ class TestClassicBPE:
             (["<unk>", "ab"], ["a b", "a b"], r"merges\.txt, line 3: duplicate of 'a b' in line 2"),
             (["<unk>", "x"], ["a b"], r"merges\.txt do not match: no merge makes a token of the vocabulary"),
             (
-                ["<unk>", "ab", "##c"],
-                ["a b"],
-                r"has the token '##c', .* WordPiece vocabulary, pass its path and",
-            ),
-            (
                 ["<unk>", "ab"],
                 ["a b", "ab c</w>"],
                 r"such as 'lo@@' by subword-nmt, write them .*, and call tokjax\.word_bpe\(TOKENS, MERGES\)",

@@ -355,7 +355,7 @@ def _find_cached(hub: Any, name: RepositoryName, error: Exception) -> Path:
         # (links to files that were deleted are not counted)
         names = [file.name for file in (path.iterdir() if path.is_dir() else [path]) if file.exists()]
         if path.is_dir():
-            names = [" and ".join(found.names) for found in find_tokenizers(names)]
+            names = [" and ".join(found) for _, found in find_tokenizers(names)]
     if not names or isinstance(error, hub.errors.RevisionNotFoundError):
         raise _describe_failure(hub, name, error) from error
     if not isinstance(error, hub.errors.OfflineModeIsEnabled):

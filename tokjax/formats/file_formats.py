@@ -26,12 +26,12 @@ from tokjax.formats.tokenizer_files import (
     BYTE_ORDER_MARK,
     COMPANION_FILES,
     MODEL_CONFIG_FILE,
-    read_bytes,
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax
 from tokjax.formats.vocabulary_files import read_gpt2, read_sentencepiece, read_word_bpe, read_wordpiece
 from tokjax.models.byte_bpe import byte_level_bpe
+from tokjax.models.format_errors import read_bytes
 from tokjax.models.word_bpe import word_bpe
 from tokjax.models.wordpiece import wordpiece
 
@@ -44,15 +44,7 @@ if TYPE_CHECKING:
     from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
-Format = Literal[
-    "tokjax",
-    "huggingface",
-    "gpt2",
-    "sentencepiece",
-    "tiktoken",
-    "word_bpe",
-    "wordpiece",
-]
+Format = Literal["tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "word_bpe", "wordpiece"]
 
 VOCAB_JSON, VOCAB_TXT = "vocab.json", "vocab.txt"
 _HEADER_BYTES = 1 << 12
@@ -197,13 +189,6 @@ FORMATS: Mapping[Format, FileFormat] = {
 """Formats by name, in the order in which they are looked for in a directory."""
 
 
-class FoundNames(NamedTuple):
-    """Names of the files of a tokenizer in a directory, and their format."""
-
-    format: Format
-    names: tuple[str, ...]
-
-
 class DetectedTokenizer(NamedTuple):
     """Format and files of a detected tokenizer.
 
@@ -344,7 +329,7 @@ def _explain_failure(start: FileStart, reasons: Sequence[str]) -> str:
     )
 
 
-def find_tokenizers(present: Collection[str]) -> list[FoundNames]:
+def find_tokenizers(present: Collection[str]) -> list[tuple[Format, tuple[str, ...]]]:
     """Finds the files of a tokenizer by their names, in the order of `detect_tokenizer_files`.
 
     Args:
@@ -358,7 +343,7 @@ def find_tokenizers(present: Collection[str]) -> list[FoundNames]:
         for layout in row.layouts:
             columns = [[name for name in sorted(present) if _has_name(name, part)] for part in layout]
             if all(columns):
-                return [FoundNames(format_, names) for names in itertools.product(*columns)]
+                return [(format_, names) for names in itertools.product(*columns)]
     return []
 
 
@@ -367,7 +352,7 @@ def _has_name(name: str, wildcards: str) -> bool:
     return not name.startswith(".") and any(fnmatchcase(name, each) for each in wildcards.split("|"))
 
 
-def select_names(present: Collection[str], directory: str) -> FoundNames:
+def select_names(present: Collection[str], directory: str) -> tuple[Format, tuple[str, ...]]:
     """Returns the names of the files of the only tokenizer of the first format.
 
     Args:
@@ -385,7 +370,7 @@ def select_names(present: Collection[str], directory: str) -> FoundNames:
             f"for {layouts.replace('|', ' or ')}"
         )
     if len(found) > 1:
-        names = [each.names[0] for each in found]
+        names = [each[0] for _, each in found]
         raise TokenizerFormatError(
             f"{directory}: contains several tokenizers of one format, {', '.join(names)}; pass the path of "
             f"one of them: load_tokenizer({f'{directory}/{names[0]}'!r})"
@@ -404,7 +389,7 @@ def select_files(present: Collection[str], file: str | None, where: str) -> list
     Raises:
         TokenizerFormatError: `file` is `None`, and there is no tokenizer, or several of one format.
     """
-    names = (file,) if file else select_names(present, where).names
+    names = (file,) if file else select_names(present, where)[1]
     related = list_candidates(file) if file else _list_settings(names)
     return [*(name for name in related if name in present and name not in names), *names]
 

@@ -33,11 +33,11 @@ from tokjax.formats.tokenizer_files import (
     CHAT_TEMPLATE_FILE,
     CHAT_TEMPLATES_DIRECTORY,
     CONFIG_FILE,
-    read_bytes,
+    RequiresTransformersError,
     read_companion_config,
 )
-from tokjax.formats.transformers_files import RequiresTransformersError
 from tokjax.formats.vocabulary_files import from_sentencepiece
+from tokjax.models.format_errors import read_bytes
 from tokjax.models.roles_and_templates import replace_roles
 
 if TYPE_CHECKING:
@@ -293,15 +293,9 @@ def _convert(
     type_name = type(tokenizer).__name__
     if format_ != "auto":
         raise InvalidArgumentError(f"format={format_!r} is for paths, not for {type_name} objects")
-    library = protocol.find_library(tokenizer)
-    convert = _get_unchanged if library is None else _ADAPTERS[library]
+    convert = _ADAPTERS[protocol.find_library(tokenizer)]
     _check_options(_get_options(convert), options, f"the conversion of {type_name} objects")
     return convert(tokenizer, **options)
-
-
-def _get_unchanged(tokenizer: SegmentModel) -> SegmentModel:
-    """Returns a tokenizer of tokjax, which needs no conversion."""
-    return tokenizer
 
 
 _TYPES: Mapping[str, tuple[type, str]] = {
@@ -317,13 +311,14 @@ _REPLACED_OPTIONS: Mapping[str, str] = {
     "local_files_only": "set HF_HUB_OFFLINE=1",
 }
 """Options of `from_pretrained` in transformers, and what to do instead."""
-_ADAPTERS: Mapping[str, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
+_ADAPTERS: Mapping[str | None, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
+    None: lambda tokenizer: tokenizer,
     "tokenizers": from_huggingface,
     "transformers": from_huggingface,
     "tiktoken": from_tiktoken,
     "sentencepiece": from_sentencepiece,
 }
-"""Conversions of tokenizer objects, by their library."""
+"""Conversions of tokenizer objects, by their library; `None` for tokenizers of tokjax."""
 
 
 def _get_options(function: Callable[..., Any]) -> set[str]:

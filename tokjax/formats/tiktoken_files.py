@@ -13,9 +13,6 @@ published files. A `tekken.json` contains all three.
 from __future__ import annotations
 
 import base64
-import binascii
-import itertools
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -29,14 +26,14 @@ from tokjax.errors import (
     TokenizerNotFoundError,
     UnsupportedTokenizerError,
 )
-from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, parse_json_object, read_bytes
+from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, parse_json_object
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
-from tokjax.models.format_errors import as_format_errors, check_vocab_size
+from tokjax.models.format_errors import as_format_errors, check_vocab_size, read_bytes
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
@@ -87,39 +84,18 @@ def _make(
     Args:
         pattern: name of the split pattern.
         num_ranks: number of ranks.
-        names: names of the special tokens, separated by spaces. `-` is a reserved token, `-9` are nine.
-        reserved: name of reserved tokens, with `{number}`, which counts them, or `{id}`.
+        names: names of the special tokens, separated by spaces. `x-2:5` are the reserved tokens of the group
+            `x`, which may be empty, with the numbers 2, 3 and 4.
+        reserved: name of reserved tokens, with `{group}` and `{number}`, or `{id}`.
         roles: role to the name of the special token that has it.
     """
-    numbers = itertools.count()
-    tokens = re.sub(r"-(\d+)", lambda match: "- " * int(match[1]), names).split()
-    special = {
-        reserved.format(number=next(numbers), id=id_) if name == "-" else name: id_
-        for id_, name in enumerate(tokens, num_ranks)
-    }
+    special: dict[str, int] = {}
+    for name in names.split():
+        group, dash, numbers = name.rpartition("-")
+        for number in range(*map(int, numbers.split(":"))) if dash else [0]:
+            id_ = num_ranks + len(special)
+            special[reserved.format(group=group, number=number, id=id_) if dash else name] = id_
     return Encoding(pattern, special, num_ranks, roles)
-
-
-def _list_llama4_tokens() -> str:
-    """Returns the names of Llama 4's special tokens. Each group of them has reserved ones among them."""
-
-    def reserve(group: str, numbers: Iterable[int]) -> list[str]:
-        return [f"{group}reserved_special_token_{i}" for i in numbers]
-
-    names = [
-        *("begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix"),
-        *("header_start", "header_end", "eom", "eot", "step"),
-        *reserve("text_post_train_", range(6)),
-        *("python_start", "python_end", "finetune_right_pad"),
-        *reserve("text_post_train_", range(8, 69)),
-        *("image_start", "image_end", *reserve("vision_", range(2))),
-        *("tile_x_separator", "tile_y_separator", *reserve("vision_", range(2, 6))),
-        *("image", *reserve("vision_", [6]), "patch", *reserve("vision_", range(7, 1048))),
-        *reserve("reasoning_", range(8)),
-        *("reasoning_thinking_start", "reasoning_thinking_end"),
-    ]
-    names += reserve("", range(2048 - len(names)))
-    return " ".join(f"<|{name}|>" for name in names)
 
 
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256, in_tiktoken=True)
@@ -127,13 +103,13 @@ _FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _HARMONY = _make(
     "o200k",
     199998,
-    "<|startoftext|> <|endoftext|> -2 <|return|> <|constrain|> - <|channel|> <|start|> <|end|> "
-    "<|message|> -3 <|call|> -5 <|endofprompt|> -1069",
+    "<|startoftext|> <|endoftext|> -0:2 <|return|> <|constrain|> -2:3 <|channel|> <|start|> <|end|> "
+    "<|message|> -3:6 <|call|> -6:11 <|endofprompt|> -11:1080",
     "<|reserved_{id}|>",
 )
 _QWEN_TOKENS = "<|endoftext|> <|im_start|> <|im_end|>"
 _LLAMA_ROLES: dict[Role, str] = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"}
-_LLAMA3_RESERVED = "<|reserved_special_token_{number}|>"
+_LLAMA_RESERVED = "<|{group}reserved_special_token_{number}|>"
 _END_AND_PAD: dict[Role, str] = {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT}
 ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
     {
@@ -162,22 +138,31 @@ ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
         "llama3": _make(
             "llama3",
             128_000,
-            "<|begin_of_text|> <|end_of_text|> -4 <|start_header_id|> <|end_header_id|> - <|eot_id|> -246",
-            _LLAMA3_RESERVED,
+            "<|begin_of_text|> <|end_of_text|> -0:4 <|start_header_id|> <|end_header_id|> -4:5 <|eot_id|> "
+            "-5:251",
+            _LLAMA_RESERVED,
             _LLAMA_ROLES,
         ),
         "llama3_1": _make(
             "llama3",
             128_000,
-            "<|begin_of_text|> <|end_of_text|> -2 <|finetune_right_pad_id|> - <|start_header_id|> "
-            "<|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|> -245",
-            _LLAMA3_RESERVED,
+            "<|begin_of_text|> <|end_of_text|> -0:2 <|finetune_right_pad_id|> -2:3 <|start_header_id|> "
+            "<|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|> -3:248",
+            _LLAMA_RESERVED,
             {**_LLAMA_ROLES, "pad": "<|finetune_right_pad_id|>"},
         ),
         "llama4": _make(
-            "o200k", 200_000, _list_llama4_tokens(), "", {**_LLAMA_ROLES, "pad": "<|finetune_right_pad|>"}
+            "o200k",
+            200_000,
+            "<|begin_of_text|> <|end_of_text|> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|header_start|> "
+            "<|header_end|> <|eom|> <|eot|> <|step|> text_post_train_-0:6 <|python_start|> <|python_end|> "
+            "<|finetune_right_pad|> text_post_train_-8:69 <|image_start|> <|image_end|> vision_-0:2 "
+            "<|tile_x_separator|> <|tile_y_separator|> vision_-2:6 <|image|> vision_-6:7 <|patch|> "
+            "vision_-7:1048 reasoning_-0:8 <|reasoning_thinking_start|> <|reasoning_thinking_end|> -0:904",
+            _LLAMA_RESERVED,
+            {**_LLAMA_ROLES, "pad": "<|finetune_right_pad|>"},
         ),
-        "qwen": _make("qwen2", 151_643, f"{_QWEN_TOKENS} -205", "<|extra_{number}|>", _END_AND_PAD),
+        "qwen": _make("qwen2", 151_643, f"{_QWEN_TOKENS} -0:205", "<|extra_{number}|>", _END_AND_PAD),
         "qwen2": _make("qwen2", 151_643, _QWEN_TOKENS, "", _END_AND_PAD),
         "glm4": _make(
             "llama3",
@@ -190,9 +175,9 @@ ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
         "kimi_k2": _make(
             "kimi_k2",
             163_584,
-            "[BOS] [EOS] <|im_end|> <|im_user|> <|im_assistant|> - <|start_header_id|> <|end_header_id|> "
-            "- [EOT] <|im_system|> <|tool_calls_section_begin|> <|tool_calls_section_end|> "
-            "<|tool_call_begin|> <|tool_call_argument_begin|> <|tool_call_end|> - <|im_middle|> -236 "
+            "[BOS] [EOS] <|im_end|> <|im_user|> <|im_assistant|> -0:1 <|start_header_id|> <|end_header_id|> "
+            "-1:2 [EOT] <|im_system|> <|tool_calls_section_begin|> <|tool_calls_section_end|> "
+            "<|tool_call_begin|> <|tool_call_argument_begin|> <|tool_call_end|> -2:3 <|im_middle|> -3:239 "
             "[UNK] [PAD]",
             "<|reserved_token_{id}|>",
             {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"},
@@ -315,12 +300,11 @@ def _parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
         token, rank = _parse_token_and_rank(line, f"{where}, line {number}")
         if token in ranks:
             raise TokenizerFormatError(f"{where}, line {number}: duplicate token {token!r}")
-        if rank in owner:
+        if owner.setdefault(rank, token) != token:
             raise TokenizerFormatError(
                 f"{where}, line {number}: rank {rank} is given to both {owner[rank]!r} and {token!r}"
             )
         ranks[token] = rank
-        owner[rank] = token
     check_vocab_size(len(ranks), where)
     return ranks
 
@@ -341,7 +325,7 @@ def _parse_token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
         encoded, number = parts
         # Whisper's file has a token without bytes, written as `=`.
         token, rank = b"" if encoded == b"=" else base64.b64decode(encoded, validate=True), int(number)
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise TokenizerFormatError(
             f"{where}: expected a base64 token, a space and a rank, got {line[:60]!r}"
         ) from None
@@ -386,9 +370,14 @@ def _parse_tekken(contents: Mapping[str, Any], where: str) -> tuple[dict[bytes, 
     special = listed | {f"<SPECIAL_{id_}>": id_ for id_ in range(len(listed), num_special)}
     ranks: dict[bytes, int] = {}
     for i, entry in enumerate(contents["vocab"][:num_tokens]):
-        if not isinstance(entry, dict) or entry.get("rank") != i:
-            raise TokenizerFormatError(f"{where}: token {i} of 'vocab' must have the rank {i}: {entry!r:.80}")
-        token = _decode_token(entry.get("token_bytes"), f"{where}, token {i} of 'vocab'")
+        try:
+            token, rank = base64.b64decode(entry["token_bytes"], validate=True), entry["rank"]
+        except (KeyError, TypeError, ValueError):
+            token, rank = b"", None
+        if not token or rank != i:
+            raise TokenizerFormatError(
+                f"{where}: token {i} of 'vocab' must have the rank {i}, and bytes in base64: {entry!r:.80}"
+            )
         if ranks.setdefault(token, i + num_special) != i + num_special:
             raise TokenizerFormatError(f"{where}: token {i} of 'vocab' is a duplicate: {token!r:.80}")
     pattern = config.get("pattern")
@@ -415,16 +404,6 @@ def _parse_tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dic
             )
         special[name] = entry.get("rank")
     return special
-
-
-def _decode_token(encoded: Any, where: str) -> bytes:
-    try:
-        token = base64.b64decode(encoded, validate=True)
-    except (TypeError, ValueError, binascii.Error):
-        token = b""
-    if not token:
-        raise TokenizerFormatError(f"{where}: expected a base64 token, got {str(encoded)[:60]!r}")
-    return token
 
 
 def _parse_count(config: Mapping[str, Any], name: str, where: str) -> int:

@@ -25,8 +25,8 @@ from tokjax._util.urls import reject_urls
 from tokjax.core.json_records import get_models, read_record, to_json_values
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import library  # noqa: F401 (registers its type)
-from tokjax.formats.tokenizer_files import parse_json_object, read_bytes
-from tokjax.models.format_errors import as_format_errors
+from tokjax.formats.tokenizer_files import parse_json_object
+from tokjax.models.format_errors import as_format_errors, read_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:

@@ -28,13 +28,14 @@ from tokjax.formats.huggingface.tokenizer_json import build_tokenizer, build_tok
 from tokjax.formats.huggingface.words import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
+    RequiresTransformersError,
+    check_is_plain,
     parse_token_ids,
     read_companion_config,
     read_json_object,
     read_lines,
     read_merges,
 )
-from tokjax.formats.transformers_files import RequiresTransformersError, check_is_plain
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.roles_and_templates import replace_roles
@@ -58,16 +59,9 @@ if TYPE_CHECKING:
     Merges = Sequence[tuple[str, str]]
 
 _END_OF_TEXT = "<|endoftext|>"
-_GPT2_CLASSES = ("GPT2Tokenizer", "gpt2")
-_BERT_CLASSES = (
-    "BertTokenizer",
-    "DistilBertTokenizer",
-    "ElectraTokenizer",
-    "bert",
-    "distilbert",
-    "electra",
-)
-_LLAMA_TYPES = ("llama", "mistral")
+_GPT2 = ("GPT2Tokenizer", "gpt2")
+_BERT = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "bert", "distilbert", "electra")
+_LLAMA = ("llama", "mistral")
 """Types of models for which transformers takes all settings from the `.model`; `LlamaTokenizer` does not."""
 _RWKV = re.compile(r"""\d+ b?(['"]).*\1 \d+""")
 # The characters that Julia's `strip` removes: KeemenaSubwords.jl strips each line, and skips empty ones.
@@ -124,7 +118,7 @@ def read_gpt2(
     """
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
-    check_is_plain(source, forms, companion, _GPT2_CLASSES, [_END_OF_TEXT], normalizes=False)
+    check_is_plain(source, forms, companion, _GPT2, [_END_OF_TEXT], normalizes=False)
     if any(companion.config.get(f"add_{role}_token") for role in TEMPLATE_ROLES):
         raise RequiresTransformersError("its configuration files set add_bos_token or add_eos_token", forms)
     if not companion.special.keys().isdisjoint(ALPHABET):
@@ -218,7 +212,7 @@ def read_wordpiece(
     """
     tokens = _read_tokens(source)
     companion = read_companion_config(source.parent)
-    check_is_plain(source, tokens, companion, _BERT_CLASSES)
+    check_is_plain(source, tokens, companion, _BERT)
     config, declared = companion.config, companion.roles
     special_tokens = list(dict.fromkeys([*(special_tokens or ()), *companion.special]))
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
@@ -358,13 +352,6 @@ def _check_files_match(source: Path, merges_path: Path, tokens: Collection[str],
             "subword-nmt, write them as the merges make them ('lo', and 'low</w>' at the end of a word), and "
             "call tokjax.word_bpe(TOKENS, MERGES)"
         )
-    pieces = (token for token in tokens if token.startswith("##") and token not in made)
-    piece = next(filter(lambda piece: piece.strip("#"), pieces), None)
-    if piece is not None:
-        raise TokenizerFormatError(
-            f"{source}: has the token {piece!r}, which no merge in {merges_path.name} makes. If it is a "
-            "WordPiece vocabulary, pass its path and format='wordpiece'"
-        )
 
 
 def _find_end_of_word(source: Path, tokens: Collection[str], merges: Merges) -> EndOfWord | None:
@@ -430,7 +417,7 @@ def read_sentencepiece(source: Path, roles: Mapping[Role, str | None]) -> Senten
     ids = {name.decode("utf-8"): id_ for name, id_ in vocabulary.ordinary.items()}
     known = {name: ids[name] for name in tokenizer.symbols if name in ids} | dict(vocabulary.special)
     control = vocabulary.special.keys() - tokenizer.symbols
-    check_is_plain(source, ids, companion, _LLAMA_TYPES, control, known=known)
+    check_is_plain(source, ids, companion, _LLAMA, control, known=known)
     # The unknown piece is always that of the model.
     ignored = {"unk"} if has_padding else {"unk", "pad"}
     declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}

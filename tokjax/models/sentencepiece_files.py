@@ -12,9 +12,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models.format_errors import read_bytes
 from tokjax.models.sentencepiece_spans import SPACE, SpaceRules
 
 if TYPE_CHECKING:
@@ -172,15 +172,7 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
             f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
             "for a SentencePieceProcessor, pass processor.serialized_model_proto()"
         ) from None
-    try:
-        with open_regular(path) as file:
-            size = get_identity(file).nbytes
-            exceeded = exceeds_limit("file_bytes", size)
-            if exceeded:
-                raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
-            return file.read(), str(path)
-    except NotRegularFileError:
-        raise TokenizerFormatError(f"{path}: is not a regular file") from None
+    return read_bytes(path), str(path)
 
 
 def load_processor(proto: bytes) -> Any:

@@ -29,18 +29,15 @@ from tokjax.formats.huggingface.byte_level import build_byte_level, parse_byte_l
 from tokjax.formats.huggingface.library import build_huggingface_tokenizer, import_tokenizers
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
-    parse_json_object,
-    read_bytes,
-    read_companion_config,
-)
-from tokjax.formats.transformers_files import (
     RequiresTransformersError,
     find_undeclared_token,
     load_by_transformers,
     mark_words_as_text,
+    parse_json_object,
+    read_companion_config,
 )
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.models.format_errors import as_format_errors
+from tokjax.models.format_errors import as_format_errors, read_bytes
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.sentencepiece import SentencePieceTokenizer

@@ -195,11 +195,8 @@ def build_word_bpe(tokenizer: WordBPE) -> dict[str, Any]:
 
 def _check_word_bpe(tokenizer: WordBPE) -> None:
     """Raises `UnsupportedTokenizerError` for options and merges that `tokenizers` does not have."""
-    for option, value in (
-        ("end_of_word", "symbol"),
-        ("byte_level", True),
-        ("unknown", "word"),
-    ):
+    unsupported = {"end_of_word": "symbol", "byte_level": True, "unknown": "word"}
+    for option, value in unsupported.items():
         if getattr(tokenizer, option) == value:
             raise UnsupportedTokenizerError(f"a tokenizer.json can't represent {option}={value!r}")
     ordinary = tokenizer.vocabulary.ordinary
