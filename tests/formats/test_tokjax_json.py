@@ -91,45 +91,6 @@ def test_altered_file(saved_path, change, message):
     assert str(saved_path) in str(error.value)
 
 
-TOKENS = ["[UNK]", "[SEP]", "a", "##b"]
-
-
-def test_fields(tmp_path):
-    merges = [(b"\xc3", b"\xa9")]
-    bpe = tokjax.byte_level_bpe(BYTES | {b"\xc3\xa9": 300}, merges=merges, added_tokens=["é"])
-    tokenizers = tokjax.wordpiece(TOKENS), tokjax.models.with_dropout(bpe, 0.5, seed=7)
-    files = [json.loads(tokjax.save_tokenizer(each, tmp_path).read_text("ascii")) for each in tokenizers]
-    wordpiece, dropout = ({name: file[name] for name in [*file][2:-1]} for file in files)
-    assert wordpiece == {
-        "model": "wordpiece",
-        "vocabulary": {
-            "ordinary": {"2": ["a", "##b"]},
-            "special": {"[UNK]": 0, "[SEP]": 1},
-            "roles": {"eos": "[SEP]", "unk": "[UNK]", "sep": "[SEP]"},
-            "added_tokens": {},
-            "duplicate_token_ids": {},
-            "unreachable_ids": {},
-        },
-        "normalizer": {},
-        "continuing_prefix": "##",
-        "max_word_characters": 100,
-        "cleanup": True,
-    }
-    inner = dropout.pop("tokenizer")
-    assert dropout == {"model": "bpe_dropout", "dropout": 0.5, "seed": 7}
-    vocabulary = inner.pop("vocabulary")
-    assert vocabulary["ordinary"]["0"][126:130] == ["~", "\x7f", "\udc80", "\udc81"]
-    assert vocabulary["ordinary"]["300"] == ["é"]
-    assert vocabulary["added_tokens"] == {"é": [False, False]}
-    assert inner == {
-        "model": "byte_level_bpe",
-        "pattern": "gpt2",
-        "normalizer": None,
-        "merges": [["\udcc3", "\udca9"]],
-        "ignore_merges": False,
-    }
-
-
 def make_all_kinds():
     """Makes a tokenizer whose fields have values of all kinds."""
     plain = tokjax.byte_level_bpe(
@@ -185,24 +146,11 @@ def test_invalid_values_with_a_valid_checksum(tmp_path, names, value, message):
         tokjax.load_tokenizer(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])
+@pytest.mark.parametrize("text", ["", "{", '{"format": "', "[]", "null", "[" * 100_000, "\xff"])
 def test_not_a_json_object(saved_path, text):
     saved_path.write_text(text, "latin-1")
     with pytest.raises(tokjax.errors.TokenizerFormatError, match=str(saved_path)):
         tokjax.load_tokenizer(saved_path)
-
-
-def test_truncated_file(saved_path):
-    data = saved_path.read_bytes()
-    for size in (1, len(data) // 2, len(data) - 2):
-        saved_path.write_bytes(data[:size])
-        with pytest.raises(tokjax.errors.TokenizerFormatError, match="not JSON, or truncated"):
-            tokjax.load_tokenizer(saved_path)
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        tokjax.load_tokenizer(tmp_path / "nothing.json")
 
 
 def test_unsupported_tokenizers_are_rejected(tmp_path):

@@ -39,12 +39,8 @@ FILES = {
 PAD = {"150": {"content": "<pad>", "special": True}}
 CASES = {
     "XLM-R": ("sentencepiece.bpe.model", {"tokenizer_class": "XLMRobertaTokenizer"}),
-    "NLLB": ("sentencepiece.bpe.model", {"tokenizer_class": "NllbTokenizerFast"}),
-    "ALBERT": ("spiece.model", {"tokenizer_class": "AlbertTokenizer"}),
     "T5": ("spiece.model", {"tokenizer_class": "T5Tokenizer", "eos_token": "[SEP]", "unk_token": "<unk>"}),
-    "Code Llama": ("tokenizer.model", {"tokenizer_class": "CodeLlamaTokenizer"}),
     "Gemma": ("tokenizer.model", {"tokenizer_class": "GemmaTokenizer"}),
-    "Llama without other tokens": ("tokenizer.model", {"tokenizer_class": "LlamaTokenizer"}),
     "Llama": ("tokenizer.model", {"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": PAD}),
     "RoBERTa": ("gpt2", {"tokenizer_class": "RobertaTokenizer"}),
     "Qwen 2": ("gpt2", {"tokenizer_class": "Qwen2Tokenizer"}),
