@@ -129,16 +129,6 @@ class TestTextVocabularies:
 
 
 class TestAmbiguousOrUnknownFiles:
-    def test_several_files_of_one_format(self, tmp_path):
-        for name in ("b.tiktoken", "a.tiktoken"):
-            (tmp_path / name).write_bytes(RANKS)
-        with pytest.raises(FormatError, match=r"one format, a\.tiktoken, b\.tiktoken; pass the"):
-            tokjax.load_tokenizer(tmp_path)
-        (tmp_path / "spm.model").write_bytes(b"")
-        (tmp_path / "tokenizer.model").write_bytes(b"")
-        with pytest.raises(FormatError, match=r"one format, spm\.model, tokenizer\.model"):
-            tokjax.load_tokenizer(tmp_path)
-
     def test_directory_without_tokenizer(self, tmp_path):
         (tmp_path / "README.md").write_text("hello")
         with pytest.raises(FormatError, match=r"only \['README.md'\]. Looked for tokenizer.tok"):

@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 import tokjax
 from tests.support.definition_strategies import BERT, character_map
 from tokjax.formats.huggingface.definition_checks import compute_steps_growth
-from tokjax.pretokenize.special_tokens import check_comparisons
 
 VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}
 TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"a": {"id": "a", "ids": [0] * 2000}}}
@@ -190,23 +189,6 @@ def test_special_tokens_with_too_many_comparisons(tmp_path):
         tokjax.load_tokenizer(write_tokenizer(path, added_tokens=branches))
     space_runs = [make_added_token(i, " " * (i + 2), special=False) for i in range(80)]
     tokjax.load_tokenizer(write_tokenizer(path, added_tokens=space_runs))
-
-
-def test_published_special_tokens_are_below_the_limit(tmp_path):
-    """Checks published special tokens against a tenth of the default limit."""
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    whisper = [f"<|{second * 0.02:.2f}|>" for second in range(1501)]
-    families = {
-        "Llama 3": [f"<|reserved_special_token_{i}|>" for i in range(256)],
-        "Gemma": [f"<unused{i}>" for i in range(99)] + [c * i for c in "\n\t▁" for i in range(2, 32)],
-        "Gemma 3": [f"<unused{i}>" for i in range(6242)],
-        "CodeGen": [c * i for c in " \t" for i in range(2, 32)],
-        "Whisper": whisper + [f"<|{a}{b}|>" for a in letters for b in letters],
-        "Emu3": [f"<|visual token {i:06}|>" for i in range(32768)],
-    }
-    with tokjax.limits(special_token_comparisons=100):
-        for names in families.values():
-            check_comparisons(names)
 
 
 def make_unigram(pieces, **model):

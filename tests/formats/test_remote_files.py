@@ -6,7 +6,6 @@ import pytest
 
 import tokjax
 from tests.support.hub_server import HubServer
-from tests.support.sentencepiece_models import train_sentencepiece_models
 from tokjax.cli.options import load_tokenizer_with_eos
 
 fsspec = pytest.importorskip("fsspec")
@@ -62,13 +61,6 @@ def test_commands_with_another_eos_token(url, tmp_path, tokenizer):
 def test_pages_of_the_hub(page, name):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"is a page of the .* hub; pass '{name}'$"):
         tokjax.load_tokenizer(page)
-
-
-def test_sentencepiece(url, tmp_path):
-    model = train_sentencepiece_models()["unigram"].processor.serialized_model_proto()
-    (tmp_path / "spiece.model").write_bytes(model)
-    copy(tmp_path, url)
-    assert tokjax.load_tokenizer(f"{url}/spiece.model") == tokjax.sentencepiece(model)
 
 
 def test_only_needed_files_are_read(url, tmp_path, tokenizer, monkeypatch):
