@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokjax._util.atomic_files import check_path
+from tokjax._util.checks import check_choice
 from tokjax.core import protocol
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
@@ -169,8 +170,7 @@ def load_tokenizer(
         TokenizerNotFoundError: there is no file and no repository of this name, access to the repository is
             denied, or the files are neither reachable nor in the cache. The message says which.
     """
-    if format not in ("auto", *FORMATS):
-        raise InvalidArgumentError(f"format must be 'auto', {', '.join(map(repr, FORMATS))}, not {format!r}")
+    check_choice("format", format, ("auto", *FORMATS))
     if protocol.find_library(path) is not None or protocol.is_tokenizer(path):
         return _convert(path, format, options)
     name = parse_name(path)
