@@ -37,14 +37,6 @@ def test_invalid_options(all_files, file, options, message):
         tokjax.load_tokenizer(all_files / file, **options)
 
 
-def test_truncated_model(all_files, tmp_path):
-    data = (all_files / "tokenizer.model").read_bytes()
-    for size in (1, len(data) // 2, len(data) - 1):
-        (tmp_path / "tokenizer.model").write_bytes(data[:size])
-        with pytest.raises(FormatError, match="tokenizer.model"):
-            tokjax.load_tokenizer(tmp_path)
-
-
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_irregular_file(all_files, tmp_path, make):
     make(tmp_path / "vocab.json")
