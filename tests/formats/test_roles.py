@@ -215,6 +215,13 @@ class TestSentencePiece:
         ):
             tokjax.load_tokenizer(tmp_path, bos_token="low")
 
+    def test_pieces_that_the_model_does_not_have(self, proto, tmp_path):
+        (tmp_path / "spiece.model").write_bytes(proto)
+        write_json(tmp_path / "special_tokens_map.json", {"sep_token": "[SEP]"})
+        assert set(tokjax.load_tokenizer(tmp_path).vocabulary.roles) == {"pad", "unk", "sep"}
+        with pytest.raises(ArgumentError, match=r"mask_token is '<mask>', which is not a piece of the model"):
+            tokjax.sentencepiece(proto, mask_token="<mask>")
+
     def test_round_trips(self, proto, tmp_path):
         tokenizer = tokjax.sentencepiece(proto, cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
         [path] = tokjax.formats.export_tokenizer(tokenizer, tmp_path, "sentencepiece")
