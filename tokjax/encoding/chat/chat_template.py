@@ -37,6 +37,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import date
 from functools import lru_cache
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from tokjax._util.imports import import_optional
@@ -53,16 +54,15 @@ from tokjax.encoding.chat.template_limits import (
     TemplateLimitError,
 )
 from tokjax.encoding.chat.text_sources import (
-    SOURCED_NUMBERS,
     SourcedMessage,
     SourcedText,
-    Tracker,
     as_sourced,
     concatenate,
     format_percent,
     indent,
     make_plain,
     mark,
+    mark_count,
     to_json,
     to_text,
     tracker_var,
@@ -72,12 +72,16 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tokjax.encoding.chat.text_sources import SourceRun, Tracker
+
 _MAX_TEMPLATE_LENGTH = 1_000_000
 _MAX_TOKENS = 12_000
 _MAX_KEY = 1 << 16
 """Bound of integers that are keys of mappings. Larger ones can be chosen so that their hashes are equal."""
-_SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max"))
-"""Filters that return one of their arguments, or a part of one."""
+_TRACKING_FILTERS = frozenset(
+    ("d", "default", "first", "format", "indent", "join", "last", "max", "min", "replace", "tojson")
+)
+"""Filters whose results have sources: they return one of their arguments, or follow the sources of each."""
 _FIELD = re.compile(r"\{\{|\}\}|\{(\w*)(:d)?\}|[{}]")
 """Matches a field of `str.format`, or a brace."""
 _TEMPLATE_ERRORS = (
@@ -99,12 +103,14 @@ class RenderedTemplate(NamedTuple):
     """The output of a template.
 
     Attributes:
-        text: the complete text, without markers; a `SourcedText` if it was rendered with a tracker.
+        text: the complete text, without markers.
         generated: character spans `(start, stop)` of the `{% generation %}` blocks, 0-based and half-open.
+        runs: the sources of the text if it was rendered with a tracker.
     """
 
     text: str
     generated: list[tuple[int, int]]
+    runs: list[SourceRun]
 
 
 class ChatTemplate(NamedTuple):
@@ -129,7 +135,7 @@ class ChatTemplate(NamedTuple):
         Args:
             variables: the variables of the template.
             budget: the maximum length of the output, and the work that the template can do.
-            tracker: if given, the text is a `SourcedText`.
+            tracker: if given, it follows the sources of the text.
 
         Raises:
             InvalidArgumentError: the template raises an error, or exceeds its limits.
@@ -143,24 +149,24 @@ class ChatTemplate(NamedTuple):
         pieces: list[str] = []
         remaining = budget.max_characters
         try:
-            for piece in self.compiled.generate(variables):
+            for piece in self.compiled.root_render_func(self.compiled.new_context(variables)):
                 remaining -= len(piece)
                 if remaining < 0:
                     raise TemplateLimitError
                 pieces.append(tracker.write(piece) if tracker else piece)
-            text = concatenate(pieces)
-            return (
-                _split_at_markers(text, *self.markers)
-                if self.has_generation_blocks
-                else RenderedTemplate(text, [])
-            )
-        except TemplateLimitError:
+            text, generated = concatenate(pieces), list[tuple[int, int]]()
+            if self.has_generation_blocks:
+                text, generated = _split_at_markers(text, *self.markers)
+            return RenderedTemplate(str.__str__(text), generated, tracker.list_runs(text) if tracker else [])
+        except TemplateLimitError as error:
+            clear_frames(error.__traceback__)  # so that the error does not keep the values of the template
             raise InvalidArgumentError(
                 f"the chat template writes more than {budget.max_characters} characters, or does more work "
                 "than is allowed; if you trust it, pass a larger max_characters (integers are always limited "
                 f"to {MAX_BITS:,} bits)"
             ) from None
         except (*_TEMPLATE_ERRORS, jinja2.TemplateError) as error:
+            clear_frames(error.__traceback__)
             raise InvalidArgumentError(
                 f"the chat template can't render these messages: {type(error).__name__}: {_explain(error)}"
             ) from error
@@ -195,14 +201,16 @@ def _compile(template: str) -> ChatTemplate:
         finalize=_make_output_finalizer(),
         extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
     )
+    available = environment.filters
     replaced = {
         "tojson": _to_json,
+        "format": lambda form, *args, **options: available["format"](as_sourced(form), *args, **options),
         "indent": indent,
         "join": _make_join_filter(),
         "replace": _replace,
     }
-    available = environment.filters | replaced
-    environment.filters = {name: _limit(name, growth, available[name]) for name, growth in FILTERS.items()}
+    filters = available | replaced
+    environment.filters = {name: _limit(name, growth, filters[name]) for name, growth in FILTERS.items()}
     environment.tests = {
         name: _limit(name, growth, environment.tests[name]) for name, growth in TESTS.items()
     }
@@ -218,7 +226,7 @@ def _compile(template: str) -> ChatTemplate:
         " key": _check_key,
     }
     environment.globals = {
-        "range": environment.globals["range"],
+        "range": _make_range,
         "raise_exception": _raise,
         "namespace": _make_namespace_class(),
         "dict": _make_dict,
@@ -244,9 +252,11 @@ def _make_environment_class() -> Any:
     """Makes the environment class: Jinja's immutable sandbox, with a budget for calls and operators."""
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
     base: Any = sandbox.ImmutableSandboxedEnvironment
+    loop: Any = import_optional("jinja2.runtime", extra="chat", purpose="encode_chat").LoopContext
 
     class LimitedEnvironment(base):  # type: ignore[misc]
         intercepted_binops = frozenset(base.default_binop_table)
+        intercepted_unops = frozenset(base.default_unop_table)
         concat = staticmethod(concatenate)
 
         def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
@@ -257,8 +267,6 @@ def _make_environment_class() -> Any:
                 return _call_method(owner, __function.__name__, *args, **options)
             _budget.get().spend(CALL + ELEMENT * (len(args) + len(options)))
             result = super().call(__context, __function, *args, **options)
-            if hasattr(result, "__html__") and tracker_var.get():
-                result = make_plain(result, (args, options), "the function")
             _budget.get().spend_on_copy(result)
             return result
 
@@ -268,7 +276,9 @@ def _make_environment_class() -> Any:
 
         def getattr(self, obj: Any, attribute: str) -> Any:
             _spend_lookup(obj, attribute)
-            return super().getattr(obj, attribute)
+            value = super().getattr(obj, attribute)
+            is_count = isinstance(obj, loop) and type(value) is int  # such as `loop.index`
+            return mark_count(value, [obj._current]) if is_count else value
 
         def wrap_str_format(self, value: Any) -> None:
             """`_call_method` replaces `str.format`."""
@@ -294,11 +304,14 @@ def _make_environment_class() -> Any:
                 result: Any = format_percent(left, right)
             else:
                 result = super().call_binop(context, operator, left, right)
-                is_sourced = isinstance(left, SOURCED_NUMBERS) or isinstance(right, SOURCED_NUMBERS)
-                if is_sourced and isinstance(result, (str, int, float)):
-                    result = mark(result, (left, right), f"the operator {operator}")
+                if isinstance(result, (int, float)):
+                    result = mark(result, (left, right), "an operator")
             budget.spend_on_copy(result)
             return result
+
+        def call_unop(self, context: Any, operator: str, value: Any) -> Any:
+            _budget.get().spend(CALL)
+            return mark(super().call_unop(context, operator, value), value, "an operator")
 
     return LimitedEnvironment
 
@@ -445,11 +458,8 @@ def _call_method(owner: Any, name: str, *args: Any, **options: Any) -> Any:
     else:
         is_known = type(owner) is str and tracker_var.get() and name in vars(SourcedText)
         result = getattr(as_sourced(owner) if is_known else owner, name)(*args, **options)
-    if isinstance(owner, str) and tracker_var.get():
-        if hasattr(result, "__html__"):
-            result = make_plain(result, (args, options), f"the method {name!r}")
-        if isinstance(result, (str, int)):
-            result = mark(result, (owner, args, options), f"the method {name!r}")
+    if isinstance(owner, str) and isinstance(result, (str, int)):
+        result = mark(result, (owner, args, options), f"the method {name!r}")
     budget.spend_on_copy(result)
     return result
 
@@ -488,17 +498,14 @@ def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[...
     def call_with_budget(*args: Any, **options: Any) -> Any:
         budget = _budget.get()
         budget.spend_on_call(growth, (*args[first:], *options.values()))
-        passed = args
-        if name == "format":  # keeps the sources of the text
-            passed = (as_sourced(args[0]), *args[1:])
-        result = function(*passed, **options)
+        result = function(*args, **options)
         if isinstance(result, Iterator):
             result = list(result)
-        is_text = isinstance(result, str) and name not in _SELECTING_FILTERS
-        is_length = name in ("length", "count") and isinstance(args[first], SourcedText)
-        if (is_text or is_length or name in ("int", "float")) and tracker_var.get():
-            if hasattr(result, "__html__"):
-                result = make_plain(result, args[first], f"the filter {name!r}")
+        if hasattr(result, "__html__") and tracker_var.get():
+            result = make_plain(result, args[first], f"the filter {name!r}")
+        if name in ("length", "count") and not isinstance(args[0], str):
+            result = mark_count(result, args[0])
+        elif isinstance(result, (str, int, float)) and name not in _TRACKING_FILTERS:
             result = mark(result, (args[first:], options), f"the filter {name!r}")
         budget.spend_on_copy(result)
         return result
@@ -638,7 +645,7 @@ def _make_generation_extension() -> Any:
     return GenerationBlocks
 
 
-def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
+def _split_at_markers(marked: str, begin: str, end: str) -> tuple[str, list[tuple[int, int]]]:
     """Removes the markers of `{% generation %}` blocks from a text, and returns the spans between them.
 
     With `<` for `begin` and `>` for `end`:
@@ -656,7 +663,7 @@ def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
             spans.append((length, length + len(inner)))
         pieces += [inner, rest]
         length += len(inner) + len(rest)
-    return RenderedTemplate(concatenate(pieces), spans)
+    return concatenate(pieces), spans
 
 
 @lru_cache(maxsize=1)
@@ -693,6 +700,12 @@ def _to_json(
             sort_keys=sort_keys,
         ),
     )
+
+
+def _make_range(*bounds: Any) -> Any:
+    """Makes a range: the function `range`. Its numbers are foreign if messages have made the bounds."""
+    numbers = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat").safe_range(*bounds)
+    return mark_count(numbers, bounds)
 
 
 def _raise(message: Any) -> NoReturn:

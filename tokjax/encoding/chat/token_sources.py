@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.encoding.chat.messages import TOOL_ROLES
-from tokjax.encoding.chat.text_sources import get_runs
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.encoding.chat.text_sources import SourcedText
-    from tokjax.encoding.chat.turns import SourceRun, Turn
+    from tokjax.encoding.chat.text_sources import SourceRun
+    from tokjax.encoding.chat.turns import Turn
 
 _ROLE_NAMES = {role: role for role in CHAT_ROLES} | dict.fromkeys(TOOL_ROLES, "tool")
 _SCAFFOLD = CHAT_FIELDS.index("scaffold")
@@ -66,12 +65,19 @@ class TokenSources(NamedTuple):
 
 
 def find_runs(
-    text: SourcedText, roles: Sequence[str], turns: Mapping[int, Turn], prompt_start: int, *, allow_lost: bool
+    text: str,
+    sources: Sequence[SourceRun],
+    roles: Sequence[str],
+    turns: Mapping[int, Turn],
+    prompt_start: int,
+    *,
+    allow_lost: bool,
 ) -> list[Run]:
     """Lists the runs of a rendered conversation, which cover it.
 
     Args:
         text: the rendered text.
+        sources: the sources of its characters.
         roles: the role of each message.
         turns: the turns of the answers.
         prompt_start: position of the generation prompt at the end of the text.
@@ -80,7 +86,6 @@ def find_runs(
     Raises:
         InvalidArgumentError: the sources of a part of the text were lost.
     """
-    sources = get_runs(text)
     if not allow_lost:
         _check_known(text, sources)
     origins = [(-1, "scaffold") if source.lost_by else source[:2] for *_, source in sources]
@@ -105,7 +110,7 @@ def _check_known(text: str, sources: Sequence[SourceRun]) -> None:
     """Raises `InvalidArgumentError` if the sources of a part of a text were lost."""
     for start, stop, source in sources:
         if source.lost_by:
-            shown = str.__str__(text)[start:stop][:_MAX_SHOWN]
+            shown = text[start:stop][:_MAX_SHOWN]
             raise InvalidArgumentError(
                 f"the chat template makes {shown!r} with {source.lost_by}, which combines "
                 "texts of different origin, so that the assistant's tokens can't be determined. Pass "
