@@ -1,10 +1,13 @@
 """Tests that encoding functions have the same options and defaults, return equal ids, and report misuse."""
 
+import contextlib
 import copy
 import inspect
+import itertools
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 import tokjax
@@ -110,6 +113,24 @@ def test_registered_encoders_have_the_same_defaults():
         assert len(functions) > 1
         for function in functions:
             assert get_defaults(function)["add_special_tokens"] is True, function
+
+
+@pytest.mark.parametrize("function", [*ONE_TEXT[:3], *MANY_TEXTS[:6], tokjax.encode_chat])
+def test_values_of_another_type(function, tmp_path):
+    (tmp_path / "text").write_text("x")
+    texts = {tokjax.encode_files: [tmp_path / "text"], tokjax.encode_chat: [[], ""]}
+    arguments = tokjax.byte_level(), *texts.get(function, ["x" if function in ONE_TEXT else ["x"]])
+    defaults = get_defaults(function)
+    required = {"max_length": 9, "separator": None}
+    required = {name: required[name] for name in required if defaults.get(name) is inspect.Parameter.empty}
+    options = [name for name, value in defaults.items() if value is not inspect.Parameter.empty]
+    for name, wrong in itertools.product(options, (np.arange(2), [[]], {})):
+        with contextlib.suppress(tokjax.errors.InvalidArgumentError):
+            result = function(*arguments, **required | {name: wrong})
+            list(result) if function is tokjax.encode_files else None
+    message = "allowed_special must be a collection of names, such as .*, or 'all', not"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        function(*arguments, **required, allowed_special=[{}])
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ import inspect
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 
+from tokjax.core.option_errors import explain_options
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -105,6 +107,7 @@ def accept_options(
     names = [name for name in DEFAULTS if name in options.__annotations__]
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
+        function = explain_options(function)
         signature = inspect.signature(function)
         parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         accepted = {each.name for each in parameters} | set(names)

@@ -20,6 +20,7 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax.core import protocol
+from tokjax.core.option_errors import explain_options
 from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template, make_clock
 from tokjax.encoding.chat.messages import (
     ControlTokens,
@@ -88,6 +89,7 @@ class EncodedChat(NamedTuple):
     message_indices: NDArray[np.int32] | None = None
 
 
+@explain_options
 def encode_chat(
     tokenizer: Any,
     messages: Sequence[Mapping[str, Any]],
@@ -236,7 +238,8 @@ def _encode_in_steps(
     max_characters: int = _MAX_CHARACTERS,
 ) -> Generator[str, TokenizationResult, EncodedChat]:
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
-    _check_options({} if variables is None else variables, add_generation_prompt, continue_final_message)
+    prompt = bool(add_generation_prompt)
+    _check_options({} if variables is None else variables, prompt, continue_final_message)
     compiled = compile_template(template)
     control = find_control_tokens(
         tokenizer, template, allowed_special, disallowed_special, trust_answers=trust_answers
@@ -257,11 +260,11 @@ def _encode_in_steps(
     renderer = _ChatRenderer(
         compiled, clock | tokens | template_variables, budget, conversation, continue_final_message
     )
-    text = renderer.render(conversation, add_generation_prompt).text
-    renderer.texts[len(conversation), add_generation_prompt] = text
-    sourced = renderer.render(conversation, add_generation_prompt, with_sources=True)
+    text = renderer.render(conversation, prompt).text
+    renderer.texts[len(conversation), prompt] = text
+    sourced = renderer.render(conversation, prompt, with_sources=True)
     literals, recognized = _find_literals(sourced, text, conversation, control)
-    _check_contents(renderer, sourced.runs, template, add_generation_prompt)
+    _check_contents(renderer, sourced.runs, template, prompt)
     if literals:
         yield ""
         result = encode_with_literals(tokenizer, text, control.names, literals)

@@ -22,7 +22,7 @@ import re
 import secrets
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from tokjax.encoding.chat.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+_Value = TypeVar("_Value")
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
 _ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
@@ -394,7 +395,7 @@ class SourcedInt(int):
     _code: str
 
     def __str__(self) -> str:
-        return attach(int.__repr__(self), self._code)
+        return to_text(attach(int.__repr__(self), self._code))
 
 
 class SourcedFloat(float):
@@ -403,7 +404,7 @@ class SourcedFloat(float):
     _code: str
 
     def __str__(self) -> str:
-        return attach(float.__repr__(self), self._code)
+        return to_text(attach(float.__repr__(self), self._code))
 
 
 class SourcedDict(dict[Any, Any]):
@@ -466,7 +467,7 @@ def to_text(value: Any) -> str:
     return str(value) if isinstance(value, str) else mark(str(value), value, "the text of a list or mapping")
 
 
-def mark(result: Any, values: Any, function: str) -> Any:
+def mark(result: _Value, values: Any, function: str) -> _Value:
     """Gives a text or a number that a function made of `values` their source.
 
     Args:
@@ -478,9 +479,12 @@ def mark(result: Any, values: Any, function: str) -> Any:
     if tracker is None or isinstance(result, (SourcedText, bool)):
         return result
     codes = find_codes(values)
-    if len(codes) > 1 and not isinstance(result, str):
-        return attach(result, _FOREIGN)
-    return attach(result, tracker.merge(codes, function)) if codes else result
+    if not codes:
+        return result
+    is_number = not isinstance(result, str)
+    code = _FOREIGN if is_number and len(codes) > 1 else tracker.merge(codes, function)
+    marked: _Value = attach(result, code)
+    return marked
 
 
 def mark_count(count: Any, counted: Any) -> Any:
@@ -536,7 +540,7 @@ def make_plain(text: str, value: Any, function: str) -> str:
     escaped: str = value if isinstance(value, SourcedText) else ""
     for character, entity in _ESCAPED.items():
         escaped = escaped.replace(character, entity)
-    return escaped if str.__eq__(escaped, plain) else str(mark(plain, value, function))
+    return escaped if str.__eq__(escaped, plain) else mark(plain, value, function)
 
 
 def format_percent(form: str, values: Any) -> str:
