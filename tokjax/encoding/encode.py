@@ -161,15 +161,20 @@ def encode_result(
     >>> encode_result(bert, "Who?", pair="Me").tokens
     ('[CLS]', 'who', '?', '[SEP]', 'me', '[SEP]')
     """
-    masks: dict[str, bool] = {"return_offsets": return_offsets, "return_masks": return_masks}
-    if pair is None and options.keys() <= {"add_special_tokens"}:
-        added = options.get("add_special_tokens", True)
-        result = protocol.encode_short_result(tokenizer, text, add_special_tokens=added, **masks)  # type: ignore[arg-type]
+    if pair is None and (not options or options.keys() == {"add_special_tokens"}):
+        result = protocol.encode_short_result(
+            tokenizer,
+            text,  # type: ignore[arg-type]
+            add_special_tokens=options.get("add_special_tokens", True),
+            return_offsets=return_offsets,
+            return_masks=return_masks,
+        )
         if result is not None:
             return result
+    flags: Any = {"return_offsets": return_offsets, "return_masks": return_masks}
     texts: Any = [text]
     pairs: Any = None if pair is None else [pair]
-    return encode_batch_result(tokenizer, texts, pairs, **masks, **options)[0]
+    return encode_batch_result(tokenizer, texts, pairs, **flags, **options)[0]
 
 
 @accept_options(SpecialOptions)

@@ -174,7 +174,7 @@ def test_long_conversations_are_far_from_the_limit(monkeypatch):
         ("{{ '%*d' | format(1, 1) }}", "have at most three digits"),
         ("{{ '{:>4}'.format(1) }}", "str.format has fields such as {}, .* and no others"),
         ("{{ '%d' is odd }}", "abs, odd, even and divisibleby need numbers"),
-        ("{{ namespace() }}", "a ChatNamespace can't be written, compared or searched"),
+        ("{{ namespace() }}", "a _ChatNamespace can't be written, compared or searched"),
         ("{% for a in [1] %}{{ loop | list }}{% endfor %}", "the variable 'loop' is not a list"),
         ("{{ 1 < 2 in [3] }}", "'in' can't be combined with other comparisons"),
         ("{% include 'a' %}", "a chat template can't use the statement 'include'"),

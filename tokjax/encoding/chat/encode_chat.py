@@ -19,9 +19,9 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
+from tokjax._util.imports import import_optional
 from tokjax.core import protocol
 from tokjax.core.option_errors import explain_options
-from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template, make_clock
 from tokjax.encoding.chat.messages import (
     ControlTokens,
     add_reasoning_aliases,
@@ -37,7 +37,7 @@ from tokjax.encoding.chat.messages import (
 )
 from tokjax.encoding.chat.template_limits import Budget
 from tokjax.encoding.chat.text_sources import Tracker
-from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
+from tokjax.encoding.chat.token_sources import compute_token_sources, find_sources
 from tokjax.encoding.chat.turns import find_prompt, find_turns
 from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
+    from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate
     from tokjax.encoding.chat.messages import Message
     from tokjax.encoding.chat.text_sources import Source, SourceRun
     from tokjax.encoding.chat.token_sources import TokenSources
@@ -240,7 +241,8 @@ def _encode_in_steps(
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
     prompt = bool(add_generation_prompt)
     _check_options({} if variables is None else variables, prompt, continue_final_message)
-    compiled = compile_template(template)
+    templates = import_optional("tokjax.encoding.chat.chat_template", extra="chat", purpose="encode_chat")
+    compiled: ChatTemplate = templates.compile_template(template)
     control = find_control_tokens(
         tokenizer, template, allowed_special, disallowed_special, trust_answers=trust_answers
     )
@@ -252,7 +254,7 @@ def _encode_in_steps(
     check_strings(untrusted, "variables", control.disallowed)
 
     now = datetime.datetime.now() if date is None else date
-    clock = {"strftime_now": make_clock(now)}  # the same time in all renderings
+    clock = {"strftime_now": templates.make_clock(now)}  # the same time in all renderings
     tokens = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
 
     budget = Budget(check_int("max_characters", max_characters, minimum=1))
@@ -284,8 +286,8 @@ def _encode_in_steps(
     roles = [message["role"] for message in conversation]
     turns = find_turns(text, sourced.runs, roles, renderer)
     prompt_start = find_prompt(text, sourced.runs, turns, len(roles), renderer)
-    runs = find_runs(text, sourced.runs, roles, turns, prompt_start, allow_lost=has_blocks)
-    sources = compute_token_sources(runs, text, offsets)
+    characters = find_sources(text, sourced.runs, roles, turns, prompt_start, allow_lost=has_blocks)
+    sources = compute_token_sources(characters, text, offsets)
     assistant_mask: Any = (
         _compute_mask(text, offsets, sourced.generated) if has_blocks else chat_loss_mask(sources.codes)
     )
@@ -512,10 +514,10 @@ class _ChatRenderer:
         is_trimmed = not text.startswith(self._marker, start)
         text = text[:start].rstrip() if is_trimmed else text[:start]
         end = len(text)
-        return RenderedTemplate(
-            text,
-            [(start, min(stop, end)) for start, stop in spans if start < end],
-            [(start, min(stop, end), source) for start, stop, source in runs if start < end],
+        return rendered._replace(
+            text=text,
+            generated=[(start, min(stop, end)) for start, stop in spans if start < end],
+            runs=[(start, min(stop, end), source) for start, stop, source in runs if start < end],
         )
 
 
