@@ -107,12 +107,9 @@ def test_slices(text, start, stop, step):
 
 @given(text=texts)
 def test_characters(text):
-    check_parts(list(number(text)), text, [(i, i + 1) for i in range(len(text))])
-    check_parts(
-        [number(text)[i - len(text)] for i in range(len(text))], text, [(i, i + 1) for i in range(len(text))]
-    )
-    with pytest.raises(IndexError):
-        number(text)[len(text)]
+    spans = [(i, i + 1) for i in range(len(text))]
+    check_parts(list(number(text)), text, spans)
+    check_parts([number(text)[i - len(text)] for i in range(len(text))], text, spans)
 
 
 @given(text=texts, chars=st.none() | short_texts)
