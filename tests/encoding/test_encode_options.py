@@ -128,7 +128,7 @@ def test_values_of_another_type(function, tmp_path):
         with contextlib.suppress(tokjax.errors.InvalidArgumentError):
             result = function(*arguments, **required | {name: wrong})
             list(result) if function is tokjax.encode_files else None
-    message = "allowed_special must be a collection of names, such as .*, or 'all', not"
+    message = "allowed_special.* must be a list of names, and one of them is {}"
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         function(*arguments, **required, allowed_special=[{}])
 

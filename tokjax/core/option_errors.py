@@ -6,6 +6,7 @@ import inspect
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from tokjax._util.checks import check_names
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -32,14 +33,10 @@ _UNSUPPORTED_BY_ENCODE = {
 def check_options(options: Mapping[str, Any]) -> None:
     """Raises `InvalidArgumentError` for an array, and for special tokens that are no names."""
     for option, value in options.items():
-        if option in ("allowed_special", "disallowed_special") and not isinstance(value, str):
-            names = list(value) if hasattr(value, "__len__") and not hasattr(value, "dtype") else [None]
-            if not all(isinstance(name, str) for name in names):
-                raise InvalidArgumentError(
-                    f"{option} must be a collection of names, such as {{'<s>'}}, or 'all', not {value!r:.80}"
-                )
         if getattr(value, "shape", ()):
-            raise InvalidArgumentError(f"{option} must be one value, not the array {value!r:.80}")
+            raise InvalidArgumentError(f"{option} must be one value, not the array {value!r:.100}")
+        if option in ("allowed_special", "disallowed_special") and not isinstance(value, str):
+            check_names(option, value)
 
 
 def explain_options(function: Callable[Params, Result]) -> Callable[Params, Result]:
