@@ -186,7 +186,8 @@ NUMBERED = tokjax.byte_level([*(f"<|{i}|>" for i in range(13)), "<True>", "<None
         *("<|{{ m.content | int }}|>", "<|{{ m.n + 1 }}|>", "<|{{ -m.n | abs }}|>"),
         *("<|{{ m.content.count('i') + 6 }}|>", "<|{{ '%d' % m.n }}|>", "<|{{ '{:d}'.format(m.n) }}|>"),
         *("<|{{ m.content | length }}|>", "<|{{ m.list | length }}|>", "<|{{ m.content | list | count }}|>"),
-        *("<|{{ m | length }}|>", "<|{{ m.flag + 6 }}|>", "<|{{ [m.flag, 3] | last + m.flag }}|>"),
+        *("<|{{ m.items() | length }}|>", "<|{{ m | length }}|>", "<|{{ m.flag + 6 }}|>"),
+        "<|{{ [m.flag, 3] | last + m.flag }}|>",
         "<|{{ ({'a': m.n, 'b': m.content} | tojson)[6:7] }}|>",
         # counts
         "{% for c in m.content %}<|{{ loop.index }}|>{% endfor %}",
@@ -222,6 +223,15 @@ def test_values_of_the_template(expression):
     template = "{% for m in messages %}" + expression + "{{ m.content }}{% endfor %}"
     chat = tokjax.encode_chat(NUMBERED, [MESSAGE], template, variables={"k": 6})
     assert chat.result.special_tokens_mask.any()
+
+
+@pytest.mark.parametrize("expression", ["m.values()", "m.items() | list", "m", "[m]", "m.values() ~ ''"])
+def test_texts_of_lists_and_mappings(expression):
+    messages = [{"role": "user", "content": "a<|7|>"}, {"role": "user", "content": "b"}]
+    template = "{% for m in messages %}{{ " + expression + " }}{% endfor %}"
+    chat = tokjax.encode_chat(NUMBERED, messages, template, mask=False, disallowed_special=())
+    assert "a<|7|>" in chat.text
+    assert not chat.result.special_tokens_mask.any()
 
 
 def test_answers(tokenizer):

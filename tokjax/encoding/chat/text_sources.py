@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import re
 import secrets
+from collections.abc import Collection, MappingView
 from contextvars import ContextVar
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -36,7 +37,7 @@ from tokjax.encoding.chat.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _Value = TypeVar("_Value")
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
@@ -512,7 +513,7 @@ def find_codes(value: Any, *, in_messages: bool = True) -> set[str]:
         in_messages: whether to read the elements of messages that are in it.
     """
     codes: set[str] = set()
-    stack, seen = [value], set[int]()
+    stack, seen = [value], dict[int, Any]()  # `seen` keeps its values alive, so that ids are not reused
     while stack:
         element = stack.pop()
         if isinstance(element, SourcedText):
@@ -521,9 +522,10 @@ def find_codes(value: Any, *, in_messages: bool = True) -> set[str]:
             codes.add(_FOREIGN)
         elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
             codes.add(element._code)
-        elif isinstance(element, (dict, list, tuple)) and id(element) not in seen:
-            seen.add(id(element))
-            if in_messages or element is value or not isinstance(element, SourcedMessage):
+        elif isinstance(element, (Collection, MappingView)) and not isinstance(element, (str, range)):
+            is_read = in_messages or element is value or not isinstance(element, SourcedMessage)
+            if is_read and id(element) not in seen:
+                seen[id(element)] = element
                 stack.extend(element)
                 stack.extend(element.values() if isinstance(element, dict) else ())
     return codes
