@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from collections.abc import Collection, MappingView
+from collections.abc import Collection
 from contextvars import ContextVar
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -522,7 +522,7 @@ def find_codes(value: Any, *, in_messages: bool = True) -> set[str]:
             codes.add(_FOREIGN)
         elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
             codes.add(element._code)
-        elif isinstance(element, (Collection, MappingView)) and not isinstance(element, (str, range)):
+        elif isinstance(element, Collection) and not isinstance(element, (str, range)):
             is_read = in_messages or element is value or not isinstance(element, SourcedMessage)
             if is_read and id(element) not in seen:
                 seen[id(element)] = element
