@@ -118,6 +118,7 @@ class Tracker:
         self.get_code(Source(-1, "scaffold"))  # _OUTSIDE
         self._loop = _Loop(_OUTSIDE)
         self._outer_loops: list[_Loop] = []
+        self._has_calls = False
 
     @property
     def scaffold(self) -> str:
@@ -207,7 +208,7 @@ class Tracker:
         """
         codes = self.get_codes(text)
         current = self.get_source(self.scaffold).message
-        for code in set(codes) if current >= 0 else ():
+        for code in set(codes) if current >= 0 and self._has_calls else ():
             message, field, _, lost_by = self.get_source(code)
             if field == "tool_call" and message in self._answers and message != current and not lost_by:
                 codes = codes.replace(code, self.get_code(_Scaffold(self.scaffold, is_foreign=True)))
@@ -250,6 +251,7 @@ class Tracker:
             if field == "content" and message["role"] in TOOL_ROLES:
                 field = "tool_result"
             code = self.get_code(Source(index, field)) if field else _FOREIGN
+            self._has_calls |= field == "tool_call"
             is_plain = key == "role" and value in ROLES
             copied[attach(key, _FOREIGN)] = value if is_plain else self.copy(value, code)
         return copied

@@ -139,15 +139,17 @@ def compute_token_sources(
     """
     if not text:
         return TokenSources(np.zeros(len(offsets), np.int8), np.full(len(offsets), -1, np.int32))
-    indices = np.arange(len(text))
-    characters = np.repeat(indices, np.diff(find_character_starts(text)))  # of each byte
-    first = characters[np.minimum(offsets[:, 0], len(characters)) - 1]
-    last = characters[offsets[:, 1] - 2]
+    changes = np.flatnonzero(np.diff(sources.codes) | np.diff(sources.messages)) + 1
+    starts = np.concatenate([[0], changes])  # of runs of characters with the same source
+    sources, indices = TokenSources(sources.codes[starts], sources.messages[starts]), np.arange(len(starts))
+    bounds = find_character_starts(text)[np.append(starts, len(text))] + 1
+    first = np.minimum(np.searchsorted(bounds[1:], offsets[:, 0], "right"), len(starts) - 1)
+    last = np.searchsorted(bounds[:-1], offsets[:, 1], "left") - 1
     ranks = _compute_ranks(sources)
     chosen = first
     for rank in (1, 2, 3):
-        # The index of the next character of this rank, from each one on; a large one if there is none.
-        following = np.minimum.accumulate(np.where(ranks == rank, indices, len(text))[::-1])[::-1][first]
+        # The index of the next run of this rank, from each one on; a large one if there is none.
+        following = np.minimum.accumulate(np.where(ranks == rank, indices, len(starts))[::-1])[::-1][first]
         chosen = np.where(following <= last, following, chosen)
     has_text = offsets[:, 1] > 0
     return TokenSources(
