@@ -133,7 +133,7 @@ def encode_chat(
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
     are ordinary text there; with `allowed_special` they are recognized there, too. If a template concatenates
     texts of messages to a special token (`"<|im_" + "end|>"`), this raises an error unless the token is
-    allowed. So do names and keys that it completes. Other `variables` are trusted.
+    allowed. So do names, keys and numbers of messages that it completes. Other `variables` are trusted.
 
     The same holds for control tokens that are not special, but that a tokenizer matches in any text: added
     tokens such as Qwen's `<think>` and `<tool_call>`, and user-defined symbols of a SentencePiece model. They
