@@ -307,10 +307,10 @@ TOKENIZERS = {
 FINGERPRINTS = {
     "byte_level_bpe": "sha256:d6c76089c1520d5a110144d1f85c874141dc0676c5ff563b6f64b272232f98ce",
     "metaspace_bpe": "sha256:d18186f66397b8c41c23f43b7c0177d4a4addcd8d8220ee2de5c4803781f6c27",
-    "wordpiece": "sha256:6b01e45d6c6dda3d1c731ba2635977dde774f237ce15356fca9adac9f49d6525",
+    "wordpiece": "sha256:93922330a8e55b6c2011469795b0b0b4eb3e52d2c864a409640147d51129963f",
     "word_level": "sha256:8efa34e67fe129e1880f6df19d03be44c0c1b8ee938f6d8a668ed141b771d764",
     "char_level": "sha256:f1abece811d450c0cbe0511e59703eb2b5ffdcf68f55317311210050ee7c39eb",
-    "byte_level": "sha256:a5b112fc15f1335f8bded979924d3dcd80deb2f95ac5c7f030c63df9cdb99ae3",
+    "byte_level": "sha256:1bf828b2fa441d27e757240e531cf5a0f7fc3bdb22004f47f85c4687388d5191",
     "from_callable": "sha256:7e39a4e9084bc9485da10dad559e2e5a776a41ff0bf34951cd5c8af3d923aea1",
     "huggingface": "sha256:98f84ea194815c99b0adb53ff4b35615588321d93d39ef43dab55112b2fb1f7f",
 }

@@ -113,20 +113,18 @@ def test_fields(tmp_path):
         "normalizer": {},
         "continuing_prefix": "##",
         "max_word_characters": 100,
-        "cleanup": True,
     }
-    inner = dropout.pop("tokenizer")
-    assert dropout == {"model": "bpe_dropout", "dropout": 0.5, "seed": 7}
-    vocabulary = inner.pop("vocabulary")
+    vocabulary = dropout.pop("vocabulary")
     assert vocabulary["ordinary"]["0"][126:130] == ["~", "\x7f", "\udc80", "\udc81"]
     assert vocabulary["ordinary"]["300"] == ["é"]
     assert vocabulary["added_tokens"] == {"é": [False, False]}
-    assert inner == {
+    assert dropout == {
         "model": "byte_level_bpe",
         "pattern": "gpt2",
         "normalizer": None,
         "merges": [["\udcc3", "\udca9"]],
         "ignore_merges": False,
+        "dropout": [0.5, 7],
     }
 
 
@@ -138,42 +136,37 @@ def make_all_kinds():
     return tokjax.models.with_dropout(tokjax.with_template(plain, "<s> $A"), 0.5, seed=1)
 
 
-VOCABULARY = ("tokenizer", "vocabulary")
-
-
 @pytest.mark.parametrize(
     ("names", "value", "message"),
     [
         (["model"], "word2vec", "unknown model 'word2vec'; supported: "),
         (["model"], [1], "unknown model"),
-        (["seed"], ..., "the field 'seed' is missing"),
-        ([*VOCABULARY, "ordinary"], ..., "tokenizer: vocabulary: the field 'ordinary' is missing"),
-        (["x"], 1, "unknown field 'x'; the fields are tokenizer, dropout, seed"),
-        ([*VOCABULARY, "model"], "x", "vocabulary: unknown field 'model'"),
-        (["seed"], True, "seed: must be an integer, not True"),
-        (["seed"], -1, "the values are invalid: seed must be at least 0, not -1"),
-        (["dropout"], "0.5", "dropout: must be a number, not '0.5'"),
-        (["tokenizer", "model"], "wordpiece", "must be an object with model 'byte_level_bpe' or an object"),
-        (["tokenizer"], [], r"tokenizer: must be an object with model .*, not \[\]"),
-        (VOCABULARY, 5, "vocabulary: must be an object, not 5"),
-        (["tokenizer", "pattern"], 7, "pattern: must be a string or a list, not 7"),
-        (["tokenizer", "pattern"], "[", "the values are invalid: .*regular expression"),
-        (["tokenizer", "normalizer"], "nfkc", "normalizer: must be 'nfc' or 'auto' or null, not 'nfkc'"),
-        (["tokenizer", "merges"], 5, "merges: must be a list or null, not 5"),
-        (["tokenizer", "merges"], [["a"]], r"merges: a list must have 2 values, not be \['a'\]"),
-        (["tokenizer", "merges"], [["a", 5]], "merges: must be a string, not 5"),
-        (["tokenizer", "merges"], [["a", "b"]], "the values are invalid: .*merge"),
-        ([*VOCABULARY, "ordinary"], {"0": ["a"]}, "every single byte"),
-        ([*VOCABULARY, "ordinary"], {"0": ["a", "a"]}, "ordinary: duplicate token"),
-        ([*VOCABULARY, "ordinary", "7"], ["ab"], "id 7 is given to both"),
-        ([*VOCABULARY, "ordinary"], {"a": ["a"]}, "the values are invalid: invalid literal"),
-        ([*VOCABULARY, "ordinary"], {"0": ["\ud800"]}, "the values are invalid: 'utf-8' codec"),
-        ([*VOCABULARY, "special"], {"<x>": 1.5}, "special: must be an integer, not 1.5"),
-        ([*VOCABULARY, "roles"], {"x": "<s>"}, "roles: must be 'bos' or .*, not 'x'"),
-        ([*VOCABULARY, "roles"], {"eos": "<nope>"}, "not among the special tokens"),
-        ([*VOCABULARY, "added_tokens"], {"a": [True]}, "a list must have 2 values, not be"),
-        ([*VOCABULARY, "explicit_template", "pair"], [[0, None, 0]], r"must hold \$A once and \$B once"),
-        ([*VOCABULARY, "explicit_template", "single"], [[None, None, 0]], r"must hold \$A once"),
+        (["pattern"], ..., "the field 'pattern' is missing"),
+        (["vocabulary", "ordinary"], ..., "vocabulary: the field 'ordinary' is missing"),
+        (["x"], 1, "unknown field 'x'; the fields are vocabulary, pattern, normalizer"),
+        (["vocabulary", "model"], "x", "vocabulary: unknown field 'model'"),
+        (["dropout"], [0.5, True], "dropout: must be an integer, not True"),
+        (["dropout"], [0.5, -1], "the values are invalid: seed must be at least 0, not -1"),
+        (["dropout"], ["0.5", 1], "dropout: must be a number, not '0.5'"),
+        (["vocabulary"], 5, "vocabulary: must be an object, not 5"),
+        (["pattern"], 7, "pattern: must be a string or a list, not 7"),
+        (["pattern"], "[", "the values are invalid: .*regular expression"),
+        (["normalizer"], "nfkc", "normalizer: must be 'nfc' or 'auto' or null, not 'nfkc'"),
+        (["merges"], 5, "merges: must be a list or null, not 5"),
+        (["merges"], [["a"]], r"merges: a list must have 2 values, not be \['a'\]"),
+        (["merges"], [["a", 5]], "merges: must be a string, not 5"),
+        (["merges"], [["a", "b"]], "the values are invalid: .*merge"),
+        (["vocabulary", "ordinary"], {"0": ["a"]}, "every single byte"),
+        (["vocabulary", "ordinary"], {"0": ["a", "a"]}, "ordinary: duplicate token"),
+        (["vocabulary", "ordinary", "7"], ["ab"], "id 7 is given to both"),
+        (["vocabulary", "ordinary"], {"a": ["a"]}, "the values are invalid: invalid literal"),
+        (["vocabulary", "ordinary"], {"0": ["\ud800"]}, "the values are invalid: 'utf-8' codec"),
+        (["vocabulary", "special"], {"<x>": 1.5}, "special: must be an integer, not 1.5"),
+        (["vocabulary", "roles"], {"x": "<s>"}, "roles: must be 'bos' or .*, not 'x'"),
+        (["vocabulary", "roles"], {"eos": "<nope>"}, "not among the special tokens"),
+        (["vocabulary", "added_tokens"], {"a": [True]}, "a list must have 2 values, not be"),
+        (["vocabulary", "explicit_template", "pair"], [[0, None, 0]], r"must hold \$A once and \$B once"),
+        (["vocabulary", "explicit_template", "single"], [[None, None, 0]], r"must hold \$A once"),
     ],
 )
 def test_invalid_values_with_a_valid_checksum(tmp_path, names, value, message):

@@ -27,13 +27,13 @@ See docs/tokenizers.md, section "BPE dropout".
 from __future__ import annotations
 
 import hashlib
-import heapq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.permutation import INCREMENT, MASK64, mix_bits, mix_int
 from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, unpack_ranks
+from tokjax.bpe.sequential_merging import merge_by_heap
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.utf8 import encode_segment
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.batched_merging import BatchMerger, MergedPretokens
+    from tokjax.bpe.batched_merging import BatchMerger, PretokenIds
     from tokjax.bpe.chunks import Chunk, Pieces, Segments
     from tokjax.bpe.hash_tables import Pretokens
 
@@ -106,17 +106,13 @@ def compute_pretoken_keys(chunk: Chunk, piece_keys: Bits) -> Bits:
         chunk: the pre-tokens of the chunk.
         piece_keys: key of each piece, shape `(pieces,)`.
     """
-    starts, counts = chunk.pretokens.starts, np.diff(chunk.stops, prepend=0)
-    nonempty = np.flatnonzero(counts)
-    counts = counts.take(nonempty)
-    piece_starts = starts.take((chunk.stops - 1).take(nonempty) + 1 - counts)
-    offsets = starts - np.repeat(piece_starts, counts)
-    return np.repeat(piece_keys.take(nonempty), counts) + offsets.astype(np.uint64) * np.uint64(INCREMENT)
+    offsets = chunk.compute_starts().astype(np.uint64)
+    return np.repeat(piece_keys, np.diff(chunk.stops, prepend=0)) + offsets * np.uint64(INCREMENT)
 
 
 def merge_with_dropout(
     merger: BatchMerger, pretokens: Pretokens, keys: Bits, probability: float
-) -> MergedPretokens:
+) -> PretokenIds:
     """Returns the ids of pre-tokens, merged with dropout.
 
     Args:
@@ -155,12 +151,8 @@ class _Symbols(NamedTuple):
 
     def take(self, indices: Positions) -> _Symbols:
         """Returns the symbols at the indices."""
-        return _Symbols(
-            self.ids.take(indices),
-            self.ranks.take(indices),
-            self.positions.take(indices),
-            self.rows.take(indices),
-        )
+        columns: tuple[Any, ...] = self
+        return _Symbols(*(column.take(indices) for column in columns))
 
 
 class _DropoutBatch:
@@ -269,13 +261,8 @@ class _DropoutBatch:
             start = int(positions[0])
             stop = int(self._stops[np.searchsorted(self._stops, start, "right")])
             text = self._text[start:stop].tobytes()
-            starts = _merge_by_heap(
-                text,
-                (positions - start).tolist(),
-                rules.get_rank,
-                self._make_decision(start, stop),
-                self._step,
-            )
+            first_starts, is_dropped = (positions - start).tolist(), self._make_decision(start, stop)
+            starts = merge_by_heap(text, first_starts, rules.get_rank, is_dropped, self._step)
             tokens = [text[i:j] for i, j in zip(starts, [*starts[1:], len(text)], strict=True)]
             self.finished_ids[start:stop] = -1
             self.finished_ids[start + np.array(starts)] = list(map(rules.symbols.__getitem__, tokens))
@@ -289,60 +276,6 @@ class _DropoutBatch:
             return mix_int(counter) >> (64 - _BITS) < threshold
 
         return is_dropped
-
-
-def _merge_by_heap(
-    text: bytes,
-    starts: list[int],
-    get_rank: Callable[[bytes, bytes], int | None],
-    is_dropped: Callable[[int, int], bool],
-    step: int,
-) -> list[int]:
-    """Merges one pre-token with dropout. Decides about pairs in order of rank, until one of them is kept.
-
-    Args:
-        text: bytes of the pre-token.
-        starts: start of each symbol in the text.
-        get_rank: function that returns the rank of a pair, or `None`.
-        is_dropped: function of the start of a pair and the step.
-        step: number of the first step.
-
-    Returns:
-        The start of each symbol after merging.
-    """
-    stop = dict(zip(starts, [*starts[1:], len(text)], strict=True))
-    previous = dict(zip(starts[1:], starts, strict=False))
-
-    def find_pair(start: int) -> tuple[int, int, int, int] | None:
-        middle = stop[start]
-        if middle == len(text):
-            return None
-        rank = get_rank(text[start:middle], text[middle : stop[middle]])
-        return None if rank is None else (rank, start, middle, stop[middle])
-
-    heap = [pair for start in starts if (pair := find_pair(start))]
-    heapq.heapify(heap)
-    waiting: list[tuple[int, int, int, int]] = []
-    while heap:
-        pair = heapq.heappop(heap)
-        _, start, middle, end = pair
-        if stop.get(start) != middle or stop.get(middle) != end:
-            continue  # stale: one of the two symbols has changed
-        if is_dropped(start, step):
-            waiting.append(pair)
-            continue
-        stop[start] = end
-        del stop[middle]
-        if end < len(text):
-            previous[end] = start
-        for first in (start, previous.get(start)):
-            if first is not None and (new := find_pair(first)):
-                heapq.heappush(heap, new)
-        for each in waiting:
-            heapq.heappush(heap, each)
-        waiting.clear()
-        step += 1
-    return list(stop)
 
 
 def _iter_segment_keys(segments: Segments, seed: int) -> Iterator[int]:

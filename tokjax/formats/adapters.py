@@ -16,7 +16,7 @@ from tokjax.errors import (
 )
 from tokjax.formats.tiktoken_files import ENCODINGS, describe_missing_ranks
 from tokjax.formats.tokenizer_files import resolve_roles
-from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.pretokenize.patterns import find_pattern_name
 
@@ -60,7 +60,7 @@ def from_tiktoken(
         special, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT}
     )
     vocabulary = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE)
-    return make_byte_level_bpe(vocabulary, find_pattern_name(pattern) or pattern, None)
+    return ByteLevelBPE(vocabulary, find_pattern_name(pattern) or pattern, None)
 
 
 def get_tiktoken_encoding(name: str) -> Any:

@@ -18,7 +18,7 @@ from tokjax.formats.tokenizer_files import (
     resolve_roles,
 )
 from tokjax.formats.transformers_files import find_difference
-from tokjax.models.byte_bpe import Normalizer, make_byte_level_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_bpe import END_OF_WORD
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES, map_unicode_to_bytes
@@ -116,7 +116,7 @@ def read_gpt2(
             EMPTY_TEMPLATE,
             unreachable_ids=unreachable_ids,
         )
-        return make_byte_level_bpe(
+        return ByteLevelBPE(
             vocabulary, pattern or "gpt2", normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )
 

@@ -29,7 +29,7 @@ from tokjax.formats.tokenizer_files import (
     read_bytes,
     resolve_roles,
 )
-from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.pretokenize.patterns import find_pattern_name
 
@@ -304,7 +304,7 @@ def read_tiktoken(
         special_tokens = preset.special_tokens if preset else {}
     all_roles = resolve_roles(special_tokens, roles, preset.roles if preset else _OPENAI_ROLES)
     with as_format_errors(str(source)):
-        return make_byte_level_bpe(
+        return ByteLevelBPE(
             make_vocabulary(ranks, special_tokens, all_roles, EMPTY_TEMPLATE),
             pattern or (preset.pattern if preset else ""),
             normalizer,

@@ -26,15 +26,12 @@ from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import adapter  # noqa: F401 (registers its type, as the next modules do)
 from tokjax.formats.tokenizer_files import read_bytes
 from tokjax.models import (  # noqa: F401
-    bpe_dropout,
     byte_bpe,
-    byte_level,
-    char_level,
+    characters,
     metaspace_bpe,
     sentencepiece,
     unigram,
     word_bpe,
-    word_level,
     wordpiece,
 )
 from tokjax.models.format_errors import as_format_errors

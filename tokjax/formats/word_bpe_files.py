@@ -19,7 +19,7 @@ from tokjax.formats.tokenizer_files import read_companion_config, read_lines, re
 from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_base import make_word_vocabulary
-from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, make_word_bpe
+from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, WordBPE
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -101,7 +101,7 @@ def read_word_bpe(
     with as_format_errors(str(source)):
         vocabulary = make_word_vocabulary(tokens, special, roles, optional_tokens=())
         check_comparisons(vocabulary.special)
-        return make_word_bpe(
+        return WordBPE(
             vocabulary,
             pairs,
             _UNCHANGED,

@@ -163,7 +163,8 @@ def _check_expressible(tokenizer: Any, format_name: str, **expected: object) -> 
 
 
 def _check_plain(tokenizer: ByteLevelBPE, format_name: str) -> None:
-    _check_expressible(tokenizer, format_name, normalizer=None, add_prefix_space=False, trim_offsets=None)
+    options = {"normalizer": None, "add_prefix_space": False, "trim_offsets": None, "dropout": None}
+    _check_expressible(tokenizer, format_name, **options)
     _check_no_added_tokens(tokenizer.vocabulary.added_names, format_name)
 
 

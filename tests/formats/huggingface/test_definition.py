@@ -229,7 +229,7 @@ def test_reason_for_running_on_the_library(change, reason):
                     "merges": [["/", "w"], ["/w", ">"], ["<", "/w>"]],
                 }
             },
-            "merge 2 of '<' and '/w>' makes '</w>' from text",
+            "merge 2 of '<' and '/w>': it makes '</w>' from text",
         ),
         ({"added_tokens": "é"}, "text can become the added token 'é'"),
     ],

@@ -39,10 +39,9 @@ from tokjax.formats.huggingface.definition import (
     select_steps,
 )
 from tokjax.formats.huggingface.metaspace_definition import parse_metaspace_bpe, parse_unigram
-from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
-from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
-from tokjax.models.word_level import WordLevelTokenizer, make_word_level
-from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
+from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
+from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import (
     ALPHABET,
@@ -132,7 +131,7 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if ignore_merges and None in map_all_unicode_to_bytes(model_forms):
         raise RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
     vocabulary = build_vocabulary(contents, roles, model_forms, added, byte_level=True)
-    return make_byte_level_bpe(
+    return ByteLevelBPE(
         vocabulary,
         pattern,
         normalizer,
@@ -261,7 +260,9 @@ def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     vocabulary, normalizer, splitter = _parse_words(contents, roles)
     check_special_words(vocabulary, normalizer, splitter)
     cleanup = get_flag(decoder, "cleanup", True)
-    return make_wordpiece(vocabulary, normalizer, prefix, model["max_input_chars_per_word"], cleanup=cleanup)
+    return WordPieceTokenizer(
+        vocabulary, normalizer, prefix, model["max_input_chars_per_word"], cleanup=cleanup
+    )
 
 
 def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
@@ -271,7 +272,7 @@ def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if not replace(normalizer, lowercase=False).is_identity:
         raise RequiresLibraryError("its normalizer is not one that word_level has")
     check_special_words(vocabulary, normalizer, splitter)
-    return make_word_level(vocabulary, splitter, normalizer.lowercase)
+    return WordLevelTokenizer(vocabulary, splitter, normalizer.lowercase)
 
 
 def _parse_word_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordBPE:
@@ -287,7 +288,7 @@ def _parse_word_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> W
     forms: Mapping[str, int] = model["vocab"]
     merges = parse_merges(model["merges"], forms)
     _check_word_forms(vocabulary, forms, merges, end_of_word)
-    return make_word_bpe(
+    return WordBPE(
         vocabulary,
         merges,
         normalizer,

@@ -45,8 +45,7 @@ from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.unigram import Unigram
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
-from tokjax.models.word_level import WordLevelTokenizer
-from tokjax.models.wordpiece import WordPieceTokenizer
+from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 
@@ -77,6 +76,8 @@ def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
         raise UnsupportedTokenizerError(
             f"a tokenizer.json can be written for {supported}, not for {type(tokenizer).__name__}"
         )
+    if getattr(tokenizer, "dropout", None) is not None:
+        raise UnsupportedTokenizerError("a tokenizer.json can't represent a dropout with a seed")
     parts = _EXPORTERS[type(tokenizer)](tokenizer)
     vocabulary = tokenizer.vocabulary
     return {

@@ -42,13 +42,13 @@ from tokjax.formats.huggingface.definition import (
 )
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
-from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
+from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
+from tokjax.models.unigram_viterbi import MAX_SCORE
 from tokjax.models.unigram_words import NormalizedToken
 from tokjax.pretokenize.aligned_text import PREPENDING, StepNormalizer
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
-from tokjax.unigram.viterbi import MAX_SCORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -95,7 +95,7 @@ def parse_metaspace_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) 
             raise RequiresLibraryError(f"the token {form!r} is decoded to a byte, but no byte becomes it")
     all_roles: dict[Role, str] = {**roles, **({} if unknown is None else {"unk": unknown})}
     vocabulary = build_vocabulary(contents, all_roles, ordinary, added, unmatched)
-    return make_metaspace_bpe(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
+    return MetaspaceBPE(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
 
 
 def _drop_special_merges(

@@ -114,7 +114,7 @@ def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     else:
         [scheme] = (name for name, prefix in SCHEMES.items() if prefix == tokenizer.add_prefix_space)
         steps = {"pre_tokenizer": build_metaspace_step(scheme, split=tokenizer.split_words)}
-    return steps | _build_model_parts(tokenizer.vocabulary, tokenizer.merges, strip=tokenizer.strip)
+    return steps | _build_model_parts(tokenizer.vocabulary, tokenizer.merges, strip=bool(tokenizer.strip))
 
 
 def _build_model_parts(
