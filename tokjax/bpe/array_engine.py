@@ -216,19 +216,18 @@ class Engine(ABC):
         total = segments.num_characters
         if total <= self.few_characters or self._is_loop_faster(total):
             return self._encode_with_loop(segments, sources=sources)
-        size, num_tasks = self.chunk_characters, 1
-        if threads > 1:
-            # Use larger chunks with threads: they contend for the GIL between NumPy calls.
-            size, num_tasks = (
-                min(2 * size, max(total // (2 * threads), size // 8, 1)),
-                threads * _TASKS_PER_THREAD,
-            )
-        chunks_per_task = max(min(total // (num_tasks * size), _MAX_TASK_CHUNKS), 1)
+        size = self.chunk_characters
+        if threads > 1:  # larger chunks: threads contend for the GIL between NumPy calls
+            size = min(2 * size, max(total // (2 * threads), size // 8, 1))
         pieces, chunks = tee(group_segments(segments, size, self.find_split))
         items = self.iter_items(segments, chunks)
-        tasks = ((task, sources) for task in iter(lambda: list(islice(items, chunks_per_task)), []))
-        parts = map_in_parallel(self, self._token, "encode_items", tasks, threads, total)
-        return join_chunks(pieces, chain.from_iterable(parts), total, begins_word=sources)
+        encoded = self.iter_encoded(items, sources=sources)
+        if threads > 1:
+            num_chunks = max(min(total // (_TASKS_PER_THREAD * threads * size), _MAX_TASK_CHUNKS), 1)
+            tasks = ((task, sources) for task in iter(lambda: list(islice(items, num_chunks)), []))
+            parts = map_in_parallel(self, self._token, "encode_items", tasks, threads, total)
+            encoded = chain.from_iterable(parts)
+        return join_chunks(pieces, encoded, total, begins_word=sources)
 
     def encode_items(self, task: tuple[list[Any], bool]) -> list[EncodedSegments]:
         """Encodes several chunks.
@@ -239,14 +238,15 @@ class Engine(ABC):
         Args:
             task: what `split` needs for each chunk, and `sources` as in `encode_segments`.
         """
-        items, sources = task
+        return list(self.iter_encoded(iter(task[0]), sources=task[1]))
+
+    def iter_encoded(self, items: Iterator[Any], *, sources: bool) -> Iterator[EncodedSegments]:
+        """Yields the encoded pieces of each chunk."""
         chunks, to_encode = tee(map(self.split, items))
         all_ids = self._caches[sources].encode(chunk.pretokens for chunk in to_encode)
-        encoded = []
         for ids, chunk in zip(all_ids, chunks, strict=True):
             places = self.find_places(chunk) if sources else None
-            encoded.append(self.join_units(ids, np.append(0, chunk.stops), places, sources=sources))
-        return encoded
+            yield self.join_units(ids, np.append(0, chunk.stops), places, sources=sources)
 
     def find_places(self, chunk: Chunk) -> Places | None:
         """Returns where units are, for engines that report spans."""
@@ -364,13 +364,10 @@ class DropoutEngine(ArrayEngine):
         pieces, to_number = tee(chunks)
         return zip(pieces, iter_piece_keys(segments, to_number, self._dropout.seed), strict=True)
 
-    def encode_items(self, task: tuple[list[Any], bool]) -> list[EncodedSegments]:
-        """Encodes several chunks."""
-        items, sources = task
-        encoded = []
+    def iter_encoded(self, items: Iterator[Any], *, sources: bool) -> Iterator[EncodedSegments]:
+        """Yields the encoded pieces of each chunk."""
         for pieces, piece_keys in items:
             chunk = self.split(pieces)
             keys = compute_pretoken_keys(chunk, piece_keys)
             merged = merge_with_dropout(self.merger, chunk.pretokens, keys, self._dropout.probability)
-            encoded.append(self.join_units(merged, np.append(0, chunk.stops), None, sources=sources))
-        return encoded
+            yield self.join_units(merged, np.append(0, chunk.stops), None, sources=sources)

@@ -129,7 +129,7 @@ def merge_with_dropout(
     batch.merge_long_pretokens()
     while batch.merge_step() > _FEW_PRETOKENS:
         pass
-    batch.merge_rest()
+    batch.merge_sequentially(batch.symbols)
     return merger.collect_ids(batch.finished_ids, text, np.cumsum(pretokens.lengths))
 
 
@@ -167,6 +167,7 @@ class _DropoutBatch:
 
     Attributes:
         finished_ids: the symbol that starts at each byte, or -1, `int32`, shape `(bytes,)`.
+        symbols: the symbols of the pre-tokens that still merge.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class _DropoutBatch:
         if len(text) > 1:
             merger.tables.get_byte_bounds(text, out=bounds[:-1])
         bounds[self._stops - 1] = END_BOUNDS
-        self._symbols = _Symbols(
+        self.symbols = _Symbols(
             self.finished_ids.copy(),
             unpack_ranks(bounds),
             np.arange(len(text)),
@@ -194,24 +195,20 @@ class _DropoutBatch:
         No two of them overlap: the right half is a continuation byte, with which no left half begins.
         """
         num_merges = self._merger.rules.num_character_merges
-        while num_merges and len(at := np.flatnonzero(self._symbols.ranks < _NUM_BYTES + num_merges)):
-            self._merge_pairs(at, np.ones(len(self._symbols.ids), bool))
+        while num_merges and len(at := np.flatnonzero(self.symbols.ranks < _NUM_BYTES + num_merges)):
+            self._merge_pairs(at, np.ones(len(self.symbols.ids), bool))
 
     def merge_long_pretokens(self) -> None:
         """Merges very long pre-tokens, one at a time."""
         is_long = np.diff(self._stops, prepend=0) > _LONG_PRETOKEN
         if is_long.any():
-            of_long = is_long.take(self._symbols.rows)
-            self._merge_sequentially(self._symbols.take(np.flatnonzero(of_long)))
-            self._symbols = self._symbols.take(np.flatnonzero(~of_long))
-
-    def merge_rest(self) -> None:
-        """Merges the remaining pre-tokens, one at a time."""
-        self._merge_sequentially(self._symbols)
+            of_long = is_long.take(self.symbols.rows)
+            self.merge_sequentially(self.symbols.take(np.flatnonzero(of_long)))
+            self.symbols = self.symbols.take(np.flatnonzero(~of_long))
 
     def merge_step(self) -> int:
         """Performs one step of each remaining pre-token. Returns the number of pre-tokens that remain."""
-        _, ranks, positions, rows = self._symbols
+        _, ranks, positions, rows = self.symbols
         candidates = np.flatnonzero(ranks < NEVER_RANK)
         counters = self._states.take(positions.take(candidates))
         counters += np.uint64((self._step + 1) * INCREMENT & MASK64)
@@ -221,7 +218,7 @@ class _DropoutBatch:
         first = np.flatnonzero(np.diff(kept_rows, prepend=-1))
         self._step += 1
         if not len(first):
-            self._symbols = self._symbols.take(first)
+            self.symbols = self.symbols.take(first)
             return 0
         # The lowest rank and, of equal ranks, the leftmost pair of each pre-token.
         priorities = ranks.take(kept).astype(np.int64) << _INDEX_BITS | kept
@@ -238,22 +235,22 @@ class _DropoutBatch:
             at: indices of the left symbols of the pairs, ascending.
             remains: mask of the symbols to keep. Those of finished pre-tokens are not. Changed in place.
         """
-        ids, ranks, positions, _ = self._symbols
+        ids, ranks, positions, _ = self.symbols
         ids[at] = self._merger.rules.get_merged_symbols(ranks.take(at))
         ranks[at] = ranks.take(at + 1)
         self.finished_ids[positions.take(at)] = ids.take(at)
         self.finished_ids[positions.take(at + 1)] = -1
         remains[at + 1] = False
-        remaining = self._symbols.take(np.flatnonzero(remains))
+        remaining = self.symbols.take(np.flatnonzero(remains))
         merged = np.cumsum(remains).take(at) - 1
         # The symbol before index 0 is the last one, which ends a pre-token.
         changed = np.concatenate([merged, merged - 1])
         changed = changed[remaining.ranks[changed] != END_RANK]
         bounds = self._merger.tables.get_bounds(remaining.ids.take(changed), remaining.ids.take(changed + 1))
         remaining.ranks[changed] = unpack_ranks(bounds)
-        self._symbols = remaining
+        self.symbols = remaining
 
-    def _merge_sequentially(self, symbols: _Symbols) -> None:
+    def merge_sequentially(self, symbols: _Symbols) -> None:
         """Merges pre-tokens one at a time, from their current symbols on."""
         rules = self._merger.rules
         first = np.flatnonzero(np.diff(symbols.rows, prepend=-1))

@@ -282,10 +282,6 @@ class LongPretokens:
         with self._lock.current:
             return vars(self) | {"_hashes": self._hashes.copy()}
 
-    def __len__(self) -> int:
-        """Returns the number of pre-tokens."""
-        return self._num_rows
-
     @property
     def nbytes(self) -> int:
         """Memory of the table in bytes, to within a factor of two."""
