@@ -1,7 +1,6 @@
 """Tests of WordPiece, word-level and classic BPE tokenizers: equality with Hugging Face's tokenizers."""
 
 import itertools
-import pickle
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +14,6 @@ from tests.support.huggingface_tokenizers import make_pair
 from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
-from tokjax.bpe import pretoken_cache
 from tokjax.core.utf8 import to_utf8
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
 
@@ -218,18 +216,6 @@ def test_token_longer_than_max_word_characters_is_unknown():
     tokenizer = tokjax.wordpiece(["[UNK]", "abcdef", "abc"], max_word_characters=5)
     for text in ("abcdef abc", "abcdef abc " * 500):
         assert tokjax.encode(tokenizer, text)[:2].tolist() == [0, 2]
-
-
-def test_cache_reset_changes_no_id(monkeypatch):
-    tokenizer = tokjax.wordpiece(["[UNK]", "a", "##a", "b", "##b"])
-    texts = ["".join(word) + " " for word in itertools.product("ab", repeat=9)]
-    text = "".join(texts)
-    expected = tokjax.encode(tokenizer, text)
-    monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 0)
-    restored = pickle.loads(pickle.dumps(tokenizer))
-    with use_small_chunks(200):
-        for _ in range(2):
-            assert np.array_equal(tokjax.encode(restored, text), expected)
 
 
 def test_fingerprint_depends_on_options():
