@@ -184,10 +184,8 @@ from .masks import (
 from .models.byte_bpe import (
     byte_level_bpe as byte_level_bpe,
 )
-from .models.byte_level import (
+from .models.characters import (
     byte_level as byte_level,
-)
-from .models.char_level import (
     char_level as char_level,
 )
 from .models.custom_splitter import (
@@ -210,10 +208,8 @@ from .models.vocabulary_changes import (
 from .models.word_bpe import (
     word_bpe as word_bpe,
 )
-from .models.word_level import (
-    word_level as word_level,
-)
 from .models.wordpiece import (
+    word_level as word_level,
     wordpiece as wordpiece,
 )
 from .offsets import (

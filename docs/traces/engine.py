@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.batched_merging import _REACH, _propagate_bounds
+from tokjax.bpe.batched_merging import _propagate_bounds
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
     as_segments,
@@ -53,8 +53,8 @@ def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBoun
         np.frombuffer(pretoken, np.uint8), np.array([len(pretoken)])
     )
     bounds = unpack_bounds(symbols.bounds)
-    left, right = _propagate_bounds(bounds, _REACH)
-    safe = merger._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
+    left, right = _propagate_bounds(bounds)
+    safe = merger._find_safe_pairs(symbols.ids, bounds.rank, left, right)
     pairs = [
         _format_bytes(pretoken[i : i + 1])
         + "·"

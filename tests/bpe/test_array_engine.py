@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 import tokjax
+from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
 from tokjax.bpe import array_engine, pretoken_cache
@@ -18,8 +19,14 @@ from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 
 
 @pytest.fixture(autouse=True)
-def use_arrays_for_short_texts(monkeypatch):
-    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", -1)
+def use_arrays_for_short_texts():
+    with use_small_chunks(size=1 << 19):
+        yield
+
+
+def make_engine(tokenizer):
+    rules = make_rules_from_ranks(tokenizer.vocabulary.ordinary)
+    return ArrayEngine(rules, PatternPreTokenizer(make_pattern_splitter("gpt2")))
 
 
 def encode_sequentially(tokenizer, texts):
@@ -46,12 +53,8 @@ def any_tokenizer(request, tokenizer):
 @given(texts=st.lists(hard_texts, max_size=5), size=st.integers(1, 30))
 def test_chunk_size_changes_no_id(any_tokenizer, texts, size):
     """Chunks end at every possible position, between texts and inside of them."""
-    full = array_engine.CHUNK_CHARACTERS
-    array_engine.CHUNK_CHARACTERS = size
-    try:
+    with use_small_chunks(size):
         batch = tokjax.encode_batch_result(any_tokenizer, texts)
-    finally:
-        array_engine.CHUNK_CHARACTERS = full
     assert [row.ids.tolist() for row in batch] == encode_sequentially(any_tokenizer, texts)
     assert batch == tokjax.encode_batch_result(any_tokenizer, texts)
 
@@ -76,36 +79,32 @@ def test_pretokens_of_every_length(tokenizer, length):
 def test_cache_reset_changes_no_id(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus * 3).ids.tolist()
     monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 1000)
-    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 15)
-    engine = ArrayEngine(
-        make_rules_from_ranks(tokenizer.vocabulary.ordinary),
-        PatternPreTokenizer(make_pattern_splitter("gpt2")),
-    )
-    ids = engine.encode_segments(as_segments(corpus * 3)).ids
+    engine = make_engine(tokenizer)
+    with use_small_chunks(15):
+        ids = engine.encode_segments(as_segments(corpus * 3)).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
-    cache = engine._cache._cache
+    cache = engine._caches[0]._cache
     assert cache.tables.nbytes < cache._vocabulary_nbytes + 3000
 
 
-def test_long_pretokens_are_not_cached(tokenizer, monkeypatch):
+def test_caches_are_bounded(tokenizer, monkeypatch):
     monkeypatch.setattr(pretoken_cache, "MAX_CACHE_TOKENS", 1000)
-    engine = ArrayEngine(
-        make_rules_from_ranks(tokenizer.vocabulary.ordinary),
-        PatternPreTokenizer(make_pattern_splitter("gpt2")),
-    )
+    monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 3000)
+    engine = make_engine(tokenizer)
     for length in (20, 50, 300):
         for i in range(40):
             engine.encode_segments(as_segments(["xq" * length + chr(97 + i % 26) * (i // 26)]))
-            assert engine._cache._cache.pool.used < 2000
+            cache = engine._caches[0]
+            assert cache._cache.pool.used < 2000
+            assert sum(map(len, cache._uncacheable)) < 4000
 
 
 def test_threads_share_the_cache(tokenizer, corpus, monkeypatch):
     monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 4000)
-    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 60)
     plain = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary))
     texts = [text[i:] for text in corpus for i in range(0, 40, 3)]
     expected = encode_sequentially(plain, texts)
-    with ThreadPoolExecutor(4) as threads:
+    with use_small_chunks(60), ThreadPoolExecutor(4) as threads:
         for _ in range(5):
             assert list(threads.map(lambda text: tokjax.encode(plain, text).tolist(), texts)) == expected
 
@@ -114,32 +113,19 @@ def test_threads_share_the_cache(tokenizer, corpus, monkeypatch):
 @example(texts=["low" * 300 + "日" * 600])  # long pre-tokens, which the loop merges by arrays
 def test_loop_equals_arrays(any_tokenizer, texts):
     expected = tokjax.encode_batch_result(any_tokenizer, texts)
-    array_engine.FEW_CHARACTERS = 10**9
-    try:
+    with use_small_chunks(few=10**9):
         assert tokjax.encode_batch_result(any_tokenizer, texts) == expected
-    finally:
-        array_engine.FEW_CHARACTERS = -1
 
 
 def test_loop_cache_is_reset(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus)
-    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", 10**9)
     monkeypatch.setattr(array_engine, "MAX_DICT_CACHE_CHARACTERS", 20)
     fresh = tokjax.byte_level_bpe(
         dict(tokenizer.vocabulary.ordinary),
         special_tokens=dict(tokenizer.vocabulary.special),
         eos_token="<|endoftext|>",
     )
-    assert tokjax.encode_batch_result(fresh, corpus) == expected
-    cache = fresh._engine._dict_cache
+    with use_small_chunks(few=10**9):
+        assert tokjax.encode_batch_result(fresh, corpus) == expected
+    cache = fresh._engine._dicts[0]
     assert sum(map(len, cache)) <= 20 or len(cache) == 1
-
-
-def test_loop_skips_caching_long_pretokens(tokenizer, monkeypatch):
-    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", 10**9)
-    engine = ArrayEngine(
-        make_rules_from_ranks(tokenizer.vocabulary.ordinary),
-        PatternPreTokenizer(make_pattern_splitter("gpt2")),
-    )
-    engine.encode_short("x" * 1000 + " short")
-    assert list(engine._dict_cache) == [" short"]

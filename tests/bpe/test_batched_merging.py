@@ -37,7 +37,6 @@ def test_batched_merging_equals_sequential(tokens, pretokens, few, share, reach,
     ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(ordered)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched_merging, "_FEW_SYMBOLS", few)
-        patch.setattr(batched_merging, "_FEW_SAFE_PAIRS", few)
         patch.setattr(batched_merging, "_MIN_MERGE_SHARE", share)
         patch.setattr(batched_merging, "_REACH", reach)
         patch.setattr(batched_merging, "_SYMBOLS_PER_BATCH", 100)

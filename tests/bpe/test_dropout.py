@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.oracles.bpe_dropout import compute_distribution, compute_keys, merge_all_naively
+from tests.support.small_chunks import use_small_chunks
 from tests.support.variants import mark_slow_except
-from tokjax.bpe import array_engine, dropout
-from tokjax.bpe.array_engine import ArrayEngine
+from tokjax.bpe import dropout
+from tokjax.bpe.array_engine import ArrayEngine, DropoutEngine
 from tokjax.bpe.chunks import Segments
 from tokjax.bpe.dropout import Dropout
 from tokjax.bpe.merge_rules import make_rules_from_merges, make_rules_from_ranks
@@ -63,13 +64,11 @@ def test_dropout_equals_naive_algorithm(rules, segments, probability, seed, chun
         True,
         *data.draw(st.lists(st.booleans(), min_size=len(segments) - 1, max_size=len(segments) - 1)),
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_engine, "DROPOUT_CHUNK_CHARACTERS", chunk)
+    with use_small_chunks(chunk) as patch:
         patch.setattr(dropout, "_FEW_PRETOKENS", few)
         patch.setattr(dropout, "_LONG_PRETOKEN", long)
-        encoded = ArrayEngine(rules, PRE_TOKENIZER).encode_segments(
-            Segments(segments, False, np.array(begins_text)), threads, dropout=Dropout(probability, seed)
-        )
+        engine = DropoutEngine(ArrayEngine(rules, PRE_TOKENIZER), Dropout(probability, seed))
+        encoded = engine.encode_segments(Segments(segments, False, np.array(begins_text)), threads)
     text_segments, expected = [], []
     for text, begins in zip(segments, begins_text, strict=True):
         text_segments = [] if begins else text_segments
@@ -89,9 +88,8 @@ def test_distribution_is_that_of_the_naive_algorithm(monkeypatch, probability, f
     tokens = [b"es", b"lo", b"est", b"ow", b"low", b"we", b"wes", b"lowest", b" l"]
     rules = make_rules_from_ranks(BYTES | {token: 256 + i for i, token in enumerate(tokens)})
     count = 20_000
-    encoded = ArrayEngine(rules, PRE_TOKENIZER).encode_segments(
-        Segments([" lowest" * count], False), dropout=Dropout(probability, 3)
-    )
+    engine = DropoutEngine(ArrayEngine(rules, PRE_TOKENIZER), Dropout(probability, 3))
+    encoded = engine.encode_segments(Segments([" lowest" * count], False))
     names = {id_: token for token, id_ in rules.symbols.items()}
     rows = np.split(encoded.ids, np.flatnonzero(encoded.begins_word)[1:])
     frequencies = Counter(tuple(map(names.__getitem__, row.tolist())) for row in rows)

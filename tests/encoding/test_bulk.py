@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
-from tokjax.bpe import array_engine
 from tokjax.encoding import bulk
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnknownTokenError
 from tokjax.models import assembly
@@ -44,10 +44,10 @@ def test_counting_reads_an_iterable_in_groups(tokenizer, corpus, monkeypatch):
 
 
 @pytest.fixture
-def many_small_chunks(monkeypatch):
-    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", -1)
-    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 40)
-    monkeypatch.setattr(assembly, "_TOKENS_PER_GROUP", 16)
+def many_small_chunks():
+    with use_small_chunks() as patch:
+        patch.setattr(assembly, "_TOKENS_PER_GROUP", 16)
+        yield
 
 
 @pytest.mark.usefixtures("many_small_chunks")

@@ -9,11 +9,10 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.remote_work import work_in_worker_processes
+from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax._util import threads, worker_processes
-from tokjax.bpe import array_engine
 from tokjax.errors import DisallowedSpecialTokenError
-from tokjax.models import word_engine
 from tokjax.trainer import count_pretokens, counting, train_wordpiece
 
 pytestmark = pytest.mark.skipif(not threads.can_start_workers(), reason="workers need memfd_create")
@@ -45,13 +44,7 @@ def any_tokenizer(request, tokenizer, trained, corpus):
 
 @pytest.fixture(scope="module", autouse=True)
 def small_chunks():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_engine, "FEW_CHARACTERS", -1)
-        patch.setattr(word_engine, "FEW_CHARACTERS", -1)
-        patch.setattr(array_engine.ArrayEngine, "_is_loop_faster", lambda *_: False)
-        patch.setattr(array_engine, "CHUNK_CHARACTERS", 40)
-        patch.setattr(array_engine, "DROPOUT_CHUNK_CHARACTERS", 40)
-        patch.setattr(word_engine, "CHUNK_CHARACTERS", 40)
+    with use_small_chunks():
         yield
 
 

@@ -336,6 +336,11 @@ BYTES = {bytes([i]): i for i in range(256)}
             "huggingface",
             "model with the pieces '(ab|ba)' and '(ab|ba)' of equal scores",
         ),
+        (
+            lambda: tokjax.models.with_dropout(tokjax.byte_level_bpe(BYTES), 0.1, seed=0),
+            "huggingface",
+            "format='huggingface' has no dropout with a seed; pass the plain tokenizer",
+        ),
     ],
 )
 def test_options_that_a_format_can_t_represent(tmp_path, make, format_, message):

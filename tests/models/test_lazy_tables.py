@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import tokjax
 from tests.support.huggingface_tokenizers import make_byte_level, make_split
 from tests.support.text_strategies import hard_texts
-from tokjax.bpe.array_engine import FEW_CHARACTERS
+from tokjax.bpe.array_engine import ArrayEngine
 from tokjax.core.vocabulary import format_token, make_vocabulary
 from tokjax.pretokenize.bytes_to_unicode import (
     map_all_unicode_to_bytes,
@@ -99,14 +99,14 @@ def make_large_ranks(num_tokens):
 
 
 def test_first_texts_build_no_tables():
-    ranks = make_large_ranks(2 * FEW_CHARACTERS)
+    ranks = make_large_ranks(2 * ArrayEngine.few_characters)
     tokenizer = tokjax.byte_level_bpe(ranks)
-    text = "wait for no tables, " * (FEW_CHARACTERS // 20 + 1)
-    assert len(text) > FEW_CHARACTERS
+    text = "wait for no tables, " * (ArrayEngine.few_characters // 20 + 1)
+    assert len(text) > ArrayEngine.few_characters
     first = tokjax.encode(tokenizer, text)
-    assert "_cache" not in vars(tokenizer._engine)
+    assert "_caches" not in vars(tokenizer._engine)
     second = tokjax.encode(tokenizer, text)
-    assert "_cache" in vars(tokenizer._engine)
+    assert "_caches" in vars(tokenizer._engine)
     assert first.tolist() == second.tolist()
 
 

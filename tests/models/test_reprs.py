@@ -24,14 +24,17 @@ WORDS = ["[UNK]", "a", "b"]
         ),
         (lambda: tokjax.word_level(WORDS), "WordLevelTokenizer(vocab_size=3, "),
         (lambda: tokjax.wordpiece(WORDS), "WordPieceTokenizer(vocab_size=3, "),
-        (lambda: tokjax.word_bpe(WORDS, [], unk_token="[UNK]"), "WordBPE(vocab_size=3, merges=0, splitter="),
+        (
+            lambda: tokjax.word_bpe(WORDS, [], unk_token="[UNK]"),
+            "WordBPE(vocab_size=3, merges=0, ",
+        ),
         (lambda: tokjax.byte_level_bpe(BYTES), "ByteLevelBPE(vocab_size=256, "),
         (
             lambda: tokjax.metaspace_bpe({f"<0x{i:02X}>": i for i in range(256)} | {"\u2581": 256}, []),
             "MetaspaceBPE(vocab_size=257, ",
         ),
         (lambda: train_sentencepiece_models()["unigram"], "SentencePieceTokenizer(vocab_size="),
-        (lambda: make_pair("unigram")[1], "Unigram(vocab_size=133, normalization='NFKC+Lowercase', "),
+        (lambda: make_pair("unigram")[1], "Unigram(vocab_size=133, pieces=133, unknown_id=4, "),
         (lambda: make_pair("unsplit unigram")[1], "HuggingFaceTokenizer(vocab_size="),
     ],
 )

@@ -13,8 +13,8 @@ from tests.support.sentencepiece_models import (
     match_symbols,
     train_sentencepiece_models,
 )
+from tests.support.small_chunks import use_small_chunks
 from tests.support.variants import mark_slow_except
-from tokjax.bpe import array_engine
 from tokjax.core.utf8 import to_utf8
 from tokjax.models import sentencepiece as sentencepiece_module
 from tokjax.models.sentencepiece_files import iter_fields
@@ -56,15 +56,14 @@ short_texts = st.lists(
 text_lists = st.lists(st.one_of(short_texts, fuzz), min_size=1, max_size=4)
 
 
-@pytest.mark.parametrize("few_characters", [-1, array_engine.FEW_CHARACTERS])
+@pytest.mark.parametrize("few_characters", [-1, 11_000])
 @pytest.mark.parametrize("name", mark_slow_except(NAMES, ["bpe with bytes", *BUILT_NAMES[:2], "runs"]))
 @pytest.mark.usefixtures("use_engine")
 @given(texts=text_lists)
 def test_results_equal_the_library(models, name, few_characters, texts):
     tokenizer = models[name]
     expected = tokenizer._encode_group([to_utf8(text) for text in texts], sources=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_engine, "FEW_CHARACTERS", few_characters)
+    with use_small_chunks(few=few_characters):
         options = {"add_special_tokens": False, **match_symbols(tokenizer)}
         batch = tokjax.encode_batch_result(tokenizer, texts, **options)
         ids_only = tokjax.encode_batch_result(tokenizer, texts, **options, return_offsets=False)
@@ -85,13 +84,12 @@ def test_word_ids_equal_the_library(models, name):
 
 
 @pytest.mark.usefixtures("use_engine")
-def test_long_texts_are_split_only_where_nothing_merges(models, monkeypatch):
-    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", -1)
-    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 8)
+def test_long_texts_are_split_only_where_nothing_merges(models):
     text = "abab\n\n\n<h1><h1>hehe   aaaa中1é\naba" * 9
     for tokenizer in models.values():
         expected = tokenizer.processor.encode(text)
-        ids = tokjax.encode(tokenizer, text, add_special_tokens=False, disallowed_special=())
+        with use_small_chunks(8):
+            ids = tokjax.encode(tokenizer, text, add_special_tokens=False, disallowed_special=())
         assert ids.tolist() == expected
 
 

@@ -409,7 +409,7 @@ def test_other_sentencepiece_models_cannot_be_truncated():
         tokjax.truncate_vocabulary(make_tokenizer("unigram"), 10)
 
 
-@pytest.mark.parametrize("name", ["bytes", "characters", "callable", "Hugging Face unigram"])
+@pytest.mark.parametrize("name", ["bytes", "characters", "Hugging Face unigram"])
 def test_types_that_cannot_be_truncated(name):
     tokenizer = make_tokenizer(name)
     message = f"of a {type(tokenizer).__name__} can't be truncated; truncate_vocabulary is for BPE, WordPiece"

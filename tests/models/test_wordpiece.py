@@ -1,7 +1,6 @@
 """Tests of WordPiece, word-level and classic BPE tokenizers: equality with Hugging Face's tokenizers."""
 
 import itertools
-import pickle
 from functools import lru_cache
 
 import numpy as np
@@ -12,11 +11,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.huggingface_tokenizers import make_pair
+from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
-from tokjax.bpe import pretoken_cache
 from tokjax.core.utf8 import to_utf8
-from tokjax.models import word_engine
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -127,31 +125,14 @@ def test_ids_and_offsets_equal_the_library(pair, text):
     assert_matches_library(PAIRS[pair](), text)
 
 
-@each_pair
-def test_array_engine_equals_loop(pair, monkeypatch):
-    """The array engine and the loop over words give the same result."""
-    text = "\n".join(CORPUS)
-    looped = assert_matches_library(PAIRS[pair](), text)
-    monkeypatch.setattr(word_engine, "FEW_CHARACTERS", 0)
-    assert assert_matches_library(PAIRS[pair](), text) == looped
-    for size, threads in ((7, 1), (50, 3)):
-        monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", size)
-        (chunked,) = tokjax.encode_batch_result(
-            PAIRS[pair]()[0], [text], add_special_tokens=False, allowed_special="all", threads=threads
-        )
-        assert chunked == looped
-
-
 @each_kind
 @given(drawn_texts=st.lists(st.one_of(texts, any_strings, byte_strings), max_size=6))
 def test_chunks_and_batches(pair, drawn_texts):
     """The result for a text does not depend on chunks or on the other texts of a batch."""
     tokenizer, _ = PAIRS[pair]()
     alone = [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in drawn_texts]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_engine, "FEW_CHARACTERS", 0)
-        for size in (5, 1 << 19):
-            patch.setattr(word_engine, "CHUNK_CHARACTERS", size)
+    for size in (5, 1 << 19):
+        with use_small_chunks(size):
             batch = tokjax.encode_batch_result(tokenizer, drawn_texts, disallowed_special=(), threads=2)
             assert list(batch) == alone
             fewer = tokjax.encode_batch_result(
@@ -235,18 +216,6 @@ def test_token_longer_than_max_word_characters_is_unknown():
     tokenizer = tokjax.wordpiece(["[UNK]", "abcdef", "abc"], max_word_characters=5)
     for text in ("abcdef abc", "abcdef abc " * 500):
         assert tokjax.encode(tokenizer, text)[:2].tolist() == [0, 2]
-
-
-def test_cache_reset_changes_no_id(monkeypatch):
-    tokenizer = tokjax.wordpiece(["[UNK]", "a", "##a", "b", "##b"])
-    texts = ["".join(word) + " " for word in itertools.product("ab", repeat=9)]
-    text = "".join(texts)
-    expected = tokjax.encode(tokenizer, text)
-    monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 0)
-    monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", 200)
-    restored = pickle.loads(pickle.dumps(tokenizer))
-    assert np.array_equal(tokjax.encode(restored, text), expected)
-    assert np.array_equal(tokjax.encode(restored, text), expected)
 
 
 def test_fingerprint_depends_on_options():

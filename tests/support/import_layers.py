@@ -25,7 +25,6 @@ LAYERS = {
     "packing": 4,
     "corpus": 4,
     "bpe": 4,
-    "unigram": 4,
     "models": 5,
     "encoding": 5,
     "formats": 6,

@@ -1,96 +1,91 @@
-"""Array engine of the BPE models: turns segments of ordinary text into token ids.
+"""Engines: they turn segments of ordinary text into token ids.
 
 Special tokens, offsets, masks and batches are handled in the layers above, which call only `encode_segments`.
 
-The pre-tokens of a chunk of text are looked up all at once, in hash tables whose keys are the bytes of the
-pre-tokens. Pre-tokens that are not in the tables are merged once, and inserted. See docs/performance.md,
-section "Pre-token cache".
+All engines work alike, whatever a unit is, and however its ids are computed:
+
+    text                 "unable to to"
+    units                unable    to    to        pre-tokens or words
+    look-up              miss      hit   hit       all units of a chunk of text together
+    compute              un ##able                 each different miss once: merge, match, or search
+    ids                  un ##able to    to
+
+The keys of the hash tables are the bytes of units. A short text takes a loop over its units with a
+dictionary, which is faster than dozens of array calls. See docs/performance.md, section "Pre-token cache".
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
-from itertools import chain, islice, repeat, tee
+from itertools import accumulate, chain, islice, tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.parallel import make_token, map_in_parallel
-from tokjax.bpe.batched_merging import BatchMerger
-from tokjax.bpe.chunks import CHUNK_CHARACTERS, group_segments, split_pieces
-from tokjax.bpe.dropout import (
-    DROPOUT_CHUNK_CHARACTERS,
-    compute_pretoken_keys,
-    iter_piece_keys,
-    merge_with_dropout,
-)
-from tokjax.bpe.encoded_segments import EncodedSegments, join_chunks, make_encoded_segments
+from tokjax.bpe.batched_merging import BatchMerger, PretokenIds
+from tokjax.bpe.chunks import CHUNK_CHARACTERS, EncodedSegments, group_segments, join_chunks, split_pieces
+from tokjax.bpe.dropout import compute_pretoken_keys, iter_piece_keys, merge_with_dropout
 from tokjax.bpe.hash_tables import make_pretokens
-from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
+from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.bpe.sequential_merging import merge_pretoken
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import from_characters, to_characters
+from tokjax.core.utf8 import find_character_starts, from_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Pieces, PreTokenizer, Segments
+    from tokjax.bpe.chunks import Chunk, Pieces, Segments
     from tokjax.bpe.dropout import Dropout
     from tokjax.bpe.merge_rules import MergeRules
-    from tokjax.bpe.pretoken_cache import CacheLookup
+    from tokjax.bpe.pre_tokenizers import FillingPreTokenizer
 
 _ID_DTYPE = np.dtype(np.int32)
-FEW_CHARACTERS = 11_000
-"""Up to this many characters (plus one per text), a Python loop over pre-tokens is used. For so short a text
-it is faster than dozens of array calls if most pre-tokens are in the cache."""
-_INSERT_BATCH_SIZE, _MAX_PENDING_CHUNKS = 1 << 15, 16
-"""Misses are merged and inserted after this many misses, or this many chunks that wait for them."""
-_TASKS_PER_THREAD = 8
-"""Approximate number of tasks for each thread or process, if the text has enough chunks. A task is several
-chunks."""
-MAX_DICT_CACHE_CHARACTERS, MAX_DICT_CACHE_PRETOKEN = 1 << 20, 512
-"""Limits of a `PretokenDictCache`: characters of all pre-tokens together, and characters of one pre-token."""
+_MAX_TASK_CHUNKS, _TASKS_PER_THREAD = 16, 8
+"""A task is up to so many chunks, and there are about so many tasks for each thread or process."""
+MAX_DICT_CACHE_CHARACTERS, MAX_DICT_CACHE_UNIT = 1 << 20, 512
+"""Limits of a `UnitDict`: characters of all units together, and characters of one unit."""
 
 
-class _PreparedChunk(NamedTuple):
-    """A chunk whose pre-tokens were looked up, and may have cache misses.
+class UnitDict(dict[str, bytes]):
+    """Dictionary of units and their ids. The ids of a missing unit are computed when it is looked up.
 
-    Attributes:
-        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
-        lookup: the pre-tokens of the chunk, looked up in the cache.
-    """
-
-    stops: NDArray[np.int64]
-    lookup: CacheLookup
-
-
-class PretokenDictCache(dict[str, bytes]):
-    """Dictionary of pre-tokens and their ids. A missing pre-token is merged when it is looked up.
-
-    The ids of a pre-token are the bytes of an `int32` array: `join_ids` concatenates them to an array several
+    The ids of a unit are the bytes of an `int32` array: `join_ids` concatenates them to an array several
     times as fast as tuples of integers.
 
     Args:
-        merge: function that returns the ids of a pre-token.
+        compute: function that returns the ids of units.
     """
 
-    def __init__(self, merge: Callable[[str], Iterable[int]]) -> None:
+    def __init__(self, compute: Callable[[list[str]], Iterable[bytes]]) -> None:
         super().__init__()
-        self._merge = merge
+        self._compute = compute
         self._characters = 0
 
-    def __missing__(self, pretoken: str) -> bytes:
-        """Merges a new pre-token, and inserts it if it is short. A full cache is cleared first."""
-        ids = ids_to_bytes(self._merge(pretoken))
-        if len(pretoken) <= MAX_DICT_CACHE_PRETOKEN:
-            self._characters += len(pretoken)
-            if self._characters > MAX_DICT_CACHE_CHARACTERS:
-                self.clear()
-                self._characters = len(pretoken)
-            self[pretoken] = ids
+    def __missing__(self, unit: str) -> bytes:
+        """Computes the ids of a new unit, and inserts it if it is short."""
+        [ids] = self._compute([unit])
+        if len(unit) <= MAX_DICT_CACHE_UNIT:
+            self._insert(unit, ids)
         return ids
+
+    def insert_missing(self, units: Iterable[str]) -> None:
+        """Computes the ids of those short units that are missing, together."""
+        missing = [unit for unit in units if unit not in self and len(unit) <= MAX_DICT_CACHE_UNIT]
+        if missing:
+            for unit, ids in zip(missing, self._compute(missing), strict=True):
+                self._insert(unit, ids)
+
+    def _insert(self, unit: str, ids: bytes) -> None:
+        """Inserts a unit. A full dictionary is cleared first."""
+        self._characters += len(unit)
+        if self._characters > MAX_DICT_CACHE_CHARACTERS:
+            self.clear()
+            self._characters = len(unit)
+        self[unit] = ids
 
 
 def ids_to_bytes(ids: Iterable[int]) -> bytes:
@@ -108,127 +103,203 @@ def join_ids_read_only(parts: Iterable[bytes]) -> NDArray[np.int32]:
     return np.frombuffer(b"".join(parts), _ID_DTYPE)
 
 
-def join_ids_to_freeze(parts: Iterable[bytes]) -> NDArray[np.int32]:
-    """Concatenates ids like `join_ids`. The result owns its memory, so that `freeze` lasts, shape `(n,)`."""
-    return join_ids_read_only(parts).copy()
+def to_byte_positions(texts: Sequence[str], rows: Iterable[Sequence[Any]]) -> NDArray[np.int64]:
+    """Converts positions in characters to positions in bytes.
+
+    Args:
+        texts: at least one text, as `to_characters` returns it.
+        rows: positions in each text, integers or tuples of them.
+
+    Returns:
+        The positions in all texts, `int64`, shape `(n,)`.
+    """
+    parts = []
+    for text, row in zip(texts, rows, strict=True):
+        positions = np.array(row, np.int64).reshape(-1)
+        parts.append(positions if text.isascii() else find_character_starts(from_characters(text))[positions])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def count_ids(parts: Iterable[bytes]) -> NDArray[np.int64]:
-    """Returns the number of ids of each part, given as the bytes of an `int32` array, shape `(parts,)`."""
-    return np.fromiter(map(len, parts), np.int64) // _ID_DTYPE.itemsize
+class Places(NamedTuple):
+    """Where units are in their texts.
+
+    Attributes:
+        starts: byte position of each unit, `int64`, shape `(units,)`.
+        lengths: number of bytes of each unit, of the same shape; empty if the engine does not need it.
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
 
 
-class ArrayEngine:
-    """Encodes text with arrays: looks up all pre-tokens of a chunk at once, and merges the misses.
+class Engine(ABC):
+    """Looks up all units of a chunk of text together, and computes the ids of those that are new once.
+
+    Args:
+        pre_tokenizer: finds the units.
+        table_characters: number of characters that all calls together may encode with the loop before the
+            hash tables are built, which takes about as long.
+
+    Attributes:
+        few_characters: up to this many characters (plus one per text), the loop is used.
+        chunk_characters: number of characters per chunk.
+    """
+
+    few_characters = 3000
+    chunk_characters = CHUNK_CHARACTERS
+
+    def __init__(self, pre_tokenizer: Any, table_characters: int = 0) -> None:
+        self.pre_tokenizer = pre_tokenizer
+        self._table_characters, self._characters = table_characters, 0
+        self._token = make_token()
+
+    @property
+    @abstractmethod
+    def _caches(self) -> tuple[PretokenCache, PretokenCache]:
+        """Caches of units without and with their spans, or the same twice; built when first used."""
+
+    @property
+    @abstractmethod
+    def _dicts(self) -> tuple[UnitDict, UnitDict]:
+        """The same for short texts."""
+
+    @abstractmethod
+    def list_units(self, segments: Segments, *, sources: bool) -> tuple[list[list[str]], Places | None]:
+        """Returns the keys of the units of each segment, and where the units are if `sources` is true."""
+
+    def find_split(self, text: str, target: int) -> int:
+        """Returns an index at or after `target` where a text may be split, or its length."""
+        index: int = self.pre_tokenizer.find_split(text, target)
+        return index
+
+    def iter_items(self, segments: Segments, chunks: Iterator[Pieces]) -> Iterator[Any]:  # noqa: ARG002 (used by overriding methods)
+        """Yields what `split` needs for each chunk; by default its pieces."""
+        return chunks
+
+    def split(self, item: Any) -> Chunk:
+        """Returns the units of a chunk."""
+        return split_pieces(item, self.pre_tokenizer)
+
+    def join_units(
+        self,
+        ids: PretokenIds,
+        stops: NDArray[np.int64],
+        places: Places | None,  # noqa: ARG002 (used by overriding methods)
+        *,
+        sources: bool,
+    ) -> EncodedSegments:
+        """Returns the ids of several texts, of which some begin a unit if `sources` is true.
+
+        Args:
+            ids: the ids of the units.
+            stops: 0, and the number of units up to the end of each text, `int64`, shape `(texts + 1,)`.
+            places: where the units are in their texts, for engines that report spans.
+            sources: as in `encode_segments`.
+        """
+        starts = make_row_splits(ids.counts)
+        begins = None
+        if sources:
+            begins = np.zeros(len(ids.ids), bool)
+            begins[starts[:-1]] = True
+        return EncodedSegments(ids.ids, starts.take(stops), begins)
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, already normalized, each separately.
+
+        Args:
+            segments: the segments to encode.
+            threads: number of threads or processes that share the work.
+            sources: whether to report which ids begin a unit, and spans if they do not follow from the ids.
+        """
+        total = segments.num_characters
+        if total <= self.few_characters or self._is_loop_faster(total):
+            return self._encode_with_loop(segments, sources=sources)
+        size = self.chunk_characters
+        if threads > 1:  # larger chunks: threads contend for the GIL between NumPy calls
+            size = min(2 * size, max(total // (2 * threads), size // 8, 1))
+        pieces, chunks = tee(group_segments(segments, size, self.find_split))
+        items = self.iter_items(segments, chunks)
+        encoded = self.iter_encoded(items, sources=sources)
+        if threads > 1:
+            num_chunks = max(min(total // (_TASKS_PER_THREAD * threads * size), _MAX_TASK_CHUNKS), 1)
+            tasks = ((task, sources) for task in iter(lambda: list(islice(items, num_chunks)), []))
+            parts = map_in_parallel(self, self._token, "encode_items", tasks, threads, total)
+            encoded = chain.from_iterable(parts)
+        return join_chunks(pieces, encoded, total, begins_word=sources)
+
+    def encode_items(self, task: tuple[list[Any], bool]) -> list[EncodedSegments]:
+        """Encodes several chunks.
+
+        Two threads or processes may compute the ids of the same unit, which costs less than waiting for each
+        other.
+
+        Args:
+            task: what `split` needs for each chunk, and `sources` as in `encode_segments`.
+        """
+        return list(self.iter_encoded(iter(task[0]), sources=task[1]))
+
+    def iter_encoded(self, items: Iterator[Any], *, sources: bool) -> Iterator[EncodedSegments]:
+        """Yields the encoded pieces of each chunk."""
+        chunks, to_encode = tee(map(self.split, items))
+        all_ids = self._caches[sources].encode(chunk.pretokens for chunk in to_encode)
+        for ids, chunk in zip(all_ids, chunks, strict=True):
+            places = self.find_places(chunk) if sources else None
+            yield self.join_units(ids, np.append(0, chunk.stops), places, sources=sources)
+
+    def find_places(self, chunk: Chunk) -> Places | None:
+        """Returns where units are, for engines that report spans."""
+        return Places(chunk.compute_starts(), chunk.pretokens.lengths)
+
+    def look_up(self, units: list[str], *, sources: bool) -> list[bytes]:
+        """Returns the ids of units from the dictionary."""
+        return list(map(self._dicts[sources].__getitem__, units))
+
+    def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
+        """Encodes segments like `encode_segments`, with a loop over units and the dictionary."""
+        rows, places = self.list_units(segments, sources=sources)
+        entries = self.look_up(list(chain.from_iterable(rows)), sources=sources)
+        if not sources:
+            remaining = iter(entries)
+            entries = [b"".join(islice(remaining, len(row))) for row in rows]
+        ids = join_ids_read_only(entries).copy()  # owns its memory, so that `freeze` lasts
+        if not sources:
+            splits = [0, *accumulate(len(entry) // _ID_DTYPE.itemsize for entry in entries)]
+            return EncodedSegments(ids, np.array(splits, np.int64), None)
+        stops = np.array([0, *accumulate(map(len, rows))], np.int64)
+        counts = np.fromiter(map(len, entries), np.int64, len(entries)) // _ID_DTYPE.itemsize
+        return self.join_units(PretokenIds(ids, counts), stops, places, sources=True)
+
+    def _is_loop_faster(self, characters: int) -> bool:
+        """Returns whether the loop is faster than building the tables.
+
+        Building the tables can take seconds for a large vocabulary.
+        """
+        if "_caches" in vars(self):
+            return False
+        self._characters += characters
+        return self._characters <= self._table_characters
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles the engine with its tables, for worker processes."""
+        self._caches  # noqa: B018 (builds them once, not in each process)
+        return {name: value for name, value in vars(self).items() if name != "_dicts"}
+
+
+class ArrayEngine(Engine):
+    """Engine of BPE models: its units are pre-tokens, which are merged.
 
     Args:
         rules: the merge rules of the vocabulary.
         pre_tokenizer: splits text into pre-tokens.
     """
 
-    def __init__(self, rules: MergeRules, pre_tokenizer: PreTokenizer) -> None:
-        self._rules = rules
-        self._pre_tokenizer = pre_tokenizer
-        self._split = pre_tokenizer.split
-        self._token = make_token()
-        self._characters = 0  # total of the calls that used the loop because the tables were not built yet
-        self._dict_cache = PretokenDictCache(self._merge_pretoken)
+    few_characters = 11_000
 
-    def encode_segments(
-        self,
-        segments: Segments,
-        threads: int = 1,
-        *,
-        begins_word: bool = True,
-        dropout: Dropout | None = None,
-    ) -> EncodedSegments:
-        """Encodes segments of ordinary text, each separately.
-
-        Args:
-            segments: the segments to encode.
-            threads: number of threads or processes that share the work.
-            begins_word: whether to report which ids begin a pre-token.
-            dropout: options of BPE dropout, `None` for none. Then every pre-token is merged, even if it is a
-                token.
-        """
-        if dropout is not None:
-            return self._encode_with_dropout(segments, threads, dropout, begins_word=begins_word)
-        total = segments.num_characters
-        if not segments.texts or total <= FEW_CHARACTERS or self._is_loop_faster(total):
-            return self._encode_with_loop(segments, begins_word=begins_word)
-        if threads == 1:
-            chunks = group_segments(segments, CHUNK_CHARACTERS, self._pre_tokenizer.find_split)
-            pieces, to_encode = tee(chunks)
-            encoded = self._iter_encoded_chunks(to_encode, begins_word=begins_word)
-            return join_chunks(pieces, encoded, total, begins_word=begins_word)
-        # Use larger chunks with threads: they contend for the GIL between NumPy calls.
-        size = min(2 * CHUNK_CHARACTERS, max(total // (2 * threads), CHUNK_CHARACTERS // 8, 1))
-        chunks = group_segments(segments, size, self._pre_tokenizer.find_split)
-        # Each thread or process also merges the misses of its chunks. Two of them may merge the same
-        # pre-token, which costs less than waiting for each other.
-        chunks_per_task = max(min(total // (_TASKS_PER_THREAD * threads * size), _MAX_PENDING_CHUNKS), 1)
-        tasks, to_process = tee(
-            (task, begins_word) for task in iter(lambda: list(islice(chunks, chunks_per_task)), [])
-        )
-        parts: Iterator[list[EncodedSegments]] = map_in_parallel(
-            self, self._token, "encode_chunks", to_process, threads, total
-        )
-        all_pieces = chain.from_iterable(task for task, _ in tasks)
-        return join_chunks(all_pieces, chain.from_iterable(parts), total, begins_word=begins_word)
-
-    def encode_chunks(self, task: tuple[list[Pieces], bool]) -> list[EncodedSegments]:
-        """Encodes the pieces of several chunks.
-
-        Args:
-            task: the pieces of each chunk, and whether to report which ids begin a pre-token.
-        """
-        chunks, begins_word = task
-        return list(self._iter_encoded_chunks(chunks, begins_word=begins_word))
-
-    def _encode_with_dropout(
-        self, segments: Segments, threads: int, dropout: Dropout, *, begins_word: bool
-    ) -> EncodedSegments:
-        total = segments.num_characters
-        chunks = group_segments(segments, DROPOUT_CHUNK_CHARACTERS, self._pre_tokenizer.find_split)
-        pieces, to_encode, to_number = tee(chunks, 3)
-        keys = iter_piece_keys(segments, to_number, dropout.seed)
-        tasks = zip(to_encode, keys, repeat(dropout.probability), repeat(begins_word))
-        encoded: Iterator[EncodedSegments] = map_in_parallel(
-            self, self._token, "encode_chunk_with_dropout", tasks, threads, total
-        )
-        return join_chunks(pieces, encoded, total, begins_word=begins_word)
-
-    def encode_chunk_with_dropout(
-        self, task: tuple[Pieces, NDArray[np.uint64], float, bool]
-    ) -> EncodedSegments:
-        """Encodes the pieces of one chunk with BPE dropout.
-
-        Args:
-            task: the pieces, the key of each piece, the probability, and whether to report which ids begin a
-                pre-token.
-        """
-        pieces, piece_keys, probability, begins_word = task
-        chunk = split_pieces(pieces, self._pre_tokenizer)
-        merged = merge_with_dropout(
-            self._merger, chunk.pretokens, compute_pretoken_keys(chunk, piece_keys), probability
-        )
-        ids = PretokenIds(merged.ids, np.cumsum(merged.counts))
-        return make_encoded_segments(ids, chunk.stops, begins_word=begins_word)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the engine with its tables, for worker processes."""
-        return _restore_engine, (self._rules, self._pre_tokenizer, self._cache, self._merger)
-
-    def _is_loop_faster(self, characters: int) -> bool:
-        """Returns whether the loop is faster than building the tables of the arrays.
-
-        Building the tables can take seconds for a large vocabulary. The loop is faster as long as all calls
-        together have encoded no more characters than the vocabulary has symbols, roughly.
-        """
-        if "_cache" in vars(self):
-            return False
-        self._characters += characters
-        return self._characters <= len(self._rules.symbols)
+    def __init__(self, rules: MergeRules, pre_tokenizer: FillingPreTokenizer) -> None:
+        super().__init__(pre_tokenizer, len(rules.symbols))
+        self.rules, self._split = rules, pre_tokenizer.split
 
     def encode_short(self, text: str, before: bytes = b"", after: bytes = b"") -> list[bytes]:
         """Returns the ids of each pre-token of one short text without surrogates, for `join_ids`.
@@ -238,75 +309,65 @@ class ArrayEngine:
             before: ids to insert before those of the text, as the bytes of an `int32` array.
             after: ids to insert after them.
         """
-        return [before, *map(self._dict_cache.__getitem__, self._split(text)), after]
+        return [before, *map(self._dicts[0].__getitem__, self._split(text)), after]
 
-    def _merge_pretoken(self, pretoken: str) -> Iterable[int]:
-        """Returns the ids of one pre-token: of a long one by the arrays, if their tables are built."""
-        data = from_characters(pretoken)
-        if len(pretoken) <= MAX_DICT_CACHE_PRETOKEN or "_cache" not in vars(self):
-            return merge_pretoken(data, self._rules)
-        (lookup,) = self._cache.insert([self._cache.find(make_pretokens([data]))])
-        return self._cache.get_ids(lookup).ids
+    def list_units(self, segments: Segments, *, sources: bool) -> tuple[list[list[str]], None]:  # noqa: ARG002
+        """Returns the pre-tokens of each segment. Their positions follow from the ids."""
+        return list(map(self._split, segments.get_characters())), None
 
-    def _encode_with_loop(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
-        """Encodes segments like `encode_segments`, with a loop over pre-tokens and the dictionary cache."""
-        pretoken_ids: list[bytes] = []
-        segment_splits = [0]
-        for segment in segments.texts:
-            plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
-            pretoken_ids += map(self._dict_cache.__getitem__, self._pre_tokenizer.split(plain))
-            segment_splits.append(len(pretoken_ids))
-        ids = join_ids_to_freeze(pretoken_ids)
-        starts = make_row_splits(count_ids(pretoken_ids))
-        begins = None
-        if begins_word:
-            begins = np.zeros(len(ids), bool)
-            begins[starts[:-1]] = True
-        return EncodedSegments(ids, starts[segment_splits], begins)
-
-    def _iter_encoded_chunks(
-        self, chunks: Iterable[Pieces], *, begins_word: bool
-    ) -> Iterator[EncodedSegments]:
-        """Encodes chunks, and yields them in order.
-
-        The misses of several chunks are merged together, because a large batch costs less per pre-token.
-        """
-        pending: list[_PreparedChunk] = []
-        misses = 0
-        for pieces in chunks:
-            chunk = split_pieces(pieces, self._pre_tokenizer)
-            lookup = self._cache.find(chunk.pretokens)
-            pending.append(_PreparedChunk(chunk.stops, lookup))
-            misses += len(lookup.misses)
-            if not misses or misses >= _INSERT_BATCH_SIZE or len(pending) >= _MAX_PENDING_CHUNKS:
-                yield from self._finish_chunks(pending, begins_word=begins_word)
-                pending, misses = [], 0
-        yield from self._finish_chunks(pending, begins_word=begins_word)
-
-    def _finish_chunks(
-        self, pending: list[_PreparedChunk], *, begins_word: bool
-    ) -> Iterator[EncodedSegments]:
-        """Inserts the misses of chunks, and yields the ids of the chunks."""
-        if any(len(chunk.lookup.misses) for chunk in pending):
-            lookups = self._cache.insert([chunk.lookup for chunk in pending])
-            pending = [
-                _PreparedChunk(chunk.stops, lookup) for chunk, lookup in zip(pending, lookups, strict=True)
-            ]
-        for stops, lookup in pending:
-            yield make_encoded_segments(self._cache.get_ids(lookup), stops, begins_word=begins_word)
+    def find_places(self, chunk: Chunk) -> None:
+        """Returns nothing: spans follow from the ids."""
 
     @cached_property
-    def _cache(self) -> PretokenCache:
-        return PretokenCache(self._rules.atomic_ids, self._merger)
+    def _dicts(self) -> tuple[UnitDict, UnitDict]:
+        return (UnitDict(self._merge),) * 2
+
+    def _merge(self, units: list[str]) -> Iterable[bytes]:
+        """Returns the ids of pre-tokens: of a long one by the arrays, if their tables are built."""
+        for unit in units:
+            data = from_characters(unit)
+            if len(unit) <= MAX_DICT_CACHE_UNIT or "_caches" not in vars(self):
+                yield ids_to_bytes(merge_pretoken(data, self.rules))
+            else:
+                [ids] = self._caches[0].encode([make_pretokens([data])])
+                yield ids.ids.tobytes()
 
     @cached_property
-    def _merger(self) -> BatchMerger:
-        return BatchMerger(self._rules)
+    def _caches(self) -> tuple[PretokenCache, PretokenCache]:
+        return (PretokenCache(self.rules.atomic_ids, self.merger),) * 2
+
+    @cached_property
+    def merger(self) -> BatchMerger:
+        """Merger of the vocabulary, built when first used."""
+        return BatchMerger(self.rules)
 
 
-def _restore_engine(
-    rules: MergeRules, pre_tokenizer: PreTokenizer, cache: PretokenCache, merger: BatchMerger
-) -> ArrayEngine:
-    engine = ArrayEngine(rules, pre_tokenizer)
-    vars(engine).update(_cache=cache, _merger=merger)
-    return engine
+class DropoutEngine(ArrayEngine):
+    """Engine of BPE models with dropout: each pre-token is merged, even if it is a token, and none is cached.
+
+    Args:
+        engine: engine without dropout, whose tables are shared.
+        dropout: options of dropout.
+    """
+
+    few_characters = -1
+    chunk_characters = 1 << 18  # fewer than without dropout, because a round reads several arrays
+    _caches: Any = None
+
+    def __init__(self, engine: ArrayEngine, dropout: Dropout) -> None:
+        super().__init__(engine.rules, engine.pre_tokenizer)
+        self._dropout, self._table_characters = dropout, -1
+        vars(self)["merger"] = engine.merger
+
+    def iter_items(self, segments: Segments, chunks: Iterator[Pieces]) -> Iterator[Any]:
+        """Yields the pieces of each chunk, and the key of each piece."""
+        pieces, to_number = tee(chunks)
+        return zip(pieces, iter_piece_keys(segments, to_number, self._dropout.seed), strict=True)
+
+    def iter_encoded(self, items: Iterator[Any], *, sources: bool) -> Iterator[EncodedSegments]:
+        """Yields the encoded pieces of each chunk."""
+        for pieces, piece_keys in items:
+            chunk = self.split(pieces)
+            keys = compute_pretoken_keys(chunk, piece_keys)
+            merged = merge_with_dropout(self.merger, chunk.pretokens, keys, self._dropout.probability)
+            yield self.join_units(merged, np.append(0, chunk.stops), None, sources=sources)

@@ -37,7 +37,7 @@ See docs/performance.md, sections "Merge bounds" and "Batched merging".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -56,14 +56,11 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Positions = NDArray[np.int64]
 
-_REACH, _FAR_REACH = 3, 64
-"""Number of symbols in each direction that are searched for competing merges. The far reach is used when few
-pairs are safe, which is when few pre-tokens remain."""
+_REACH = 3
+"""Number of symbols in each direction that are searched for competing merges."""
 _SYMBOLS_PER_BATCH = 3 << 17
 _FEW_SYMBOLS = 48
 """With at most this many symbols left, rounds end and pairs are merged one at a time."""
-_FEW_SAFE_PAIRS = 16
-"""If at most this many pairs are safe, the far reach is tried."""
 _MIN_MERGE_SHARE = 64
 """A round is poor if it removes at most 1 symbol in this many. A single poor round may still be worthwhile,
 since many other pairs may wait for the pairs that it merges."""
@@ -71,19 +68,19 @@ _MAX_POOR_ROUNDS = 4
 """After this many poor rounds in a row, another poor round ends batched merging."""
 
 
-class MergedPretokens(NamedTuple):
+class PretokenIds(NamedTuple):
     """The ids of several pre-tokens, concatenated.
 
     Attributes:
         ids: token ids, `int32`, shape `(num_tokens,)`.
-        counts: number of ids of each pre-token, `int64`, shape `(pretokens,)`.
+        counts: number of ids of each pre-token, `int32` or `int64`, shape `(pretokens,)`.
     """
 
     ids: Ints
-    counts: Positions
+    counts: NDArray[Any]
 
 
-NO_PRETOKENS = MergedPretokens(np.zeros(0, np.int32), np.zeros(0, np.int64))
+NO_IDS = PretokenIds(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class _Symbols(NamedTuple):
@@ -117,7 +114,7 @@ class BatchMerger:
         self.rules = rules
         self.tables = build_merge_bound_tables(rules)
 
-    def merge(self, pretokens: Pretokens) -> MergedPretokens:
+    def merge(self, pretokens: Pretokens) -> PretokenIds:
         """Returns the ids of pre-tokens, as merging one pair at a time would make them."""
         stops = np.cumsum(pretokens.lengths)
         parts, first = [], 0
@@ -127,10 +124,10 @@ class BatchMerger:
             parts.append(self._merge_batch(pretokens.take(np.arange(first, last))))
             first = last
         if not parts:
-            return NO_PRETOKENS
-        return MergedPretokens(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            return NO_IDS
+        return PretokenIds(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _merge_batch(self, pretokens: Pretokens) -> MergedPretokens:
+    def _merge_batch(self, pretokens: Pretokens) -> PretokenIds:
         stops = np.cumsum(pretokens.lengths)
         text = pretokens.data.take(concatenate_ranges(pretokens.starts, pretokens.lengths))
         # For each byte of the text: the finished symbol that starts at the byte, or -1.
@@ -153,7 +150,7 @@ class BatchMerger:
         self._merge_rest(symbols, text, finished_ids)
         return self.collect_ids(finished_ids, text, stops)
 
-    def collect_ids(self, finished_ids: Ints, text: NDArray[np.uint8], stops: Positions) -> MergedPretokens:
+    def collect_ids(self, finished_ids: Ints, text: NDArray[np.uint8], stops: Positions) -> PretokenIds:
         """Returns the token ids of finished symbols.
 
         Args:
@@ -173,7 +170,7 @@ class BatchMerger:
             starts = np.flatnonzero(finished_ids >= 0)
             ids = self.rules.as_ids(finished_ids.take(starts))
         counts = np.diff(np.searchsorted(starts, stops), prepend=0)
-        return MergedPretokens(ids, counts)
+        return PretokenIds(ids, counts)
 
     def _build_symbols(self, text: NDArray[np.uint8], stops: Positions) -> _Symbols:
         ids = np.zeros(len(text) + 2, np.int32)
@@ -195,17 +192,11 @@ class BatchMerger:
             The symbols that remain, or `None` if no more than `minimum` pairs are safe.
         """
         bounds = unpack_bounds(symbols.bounds)
-        left, right = _propagate_bounds(bounds, _REACH)
-        safe = self._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
-        few = len(safe) // _MIN_MERGE_SHARE
-        if np.count_nonzero(safe) <= few:
+        left, right = _propagate_bounds(bounds)
+        safe = self._find_safe_pairs(symbols.ids, bounds.rank, left, right)
+        if np.count_nonzero(safe) <= len(safe) // _MIN_MERGE_SHARE:
             # The pair of lowest rank comes first by definition. One per pre-token is better than almost none.
             safe = _find_lowest_pairs(bounds.rank)
-        if np.count_nonzero(safe) <= max(few, _FEW_SAFE_PAIRS):
-            far = _propagate_bounds(bounds, _FAR_REACH)
-            safe_far = self._find_safe_pairs(symbols.ids, bounds.rank, *far, _FAR_REACH)
-            if np.count_nonzero(safe_far) >= np.count_nonzero(safe):
-                safe = safe_far
             if np.count_nonzero(safe) <= minimum:
                 return None
         is_finished = np.zeros(len(left), bool)
@@ -231,9 +222,7 @@ class BatchMerger:
         )
         return remaining
 
-    def _find_safe_pairs(
-        self, ids: Ints, ranks: Ints, left: Ints, right: Ints, reach: int
-    ) -> NDArray[np.bool_]:
+    def _find_safe_pairs(self, ids: Ints, ranks: Ints, left: Ints, right: Ints) -> NDArray[np.bool_]:
         """Returns a mask of the pairs that can be merged before all others. No two of them overlap.
 
         A competing merge of the same rank that takes the right half comes later, since it is further right.
@@ -244,7 +233,6 @@ class BatchMerger:
             ranks: the rank of each symbol and the next.
             left: lowest ranks from the left, as `_propagate_bounds` returns them.
             right: lowest ranks from the right, as `_propagate_bounds` returns them.
-            reach: the reach of `_propagate_bounds`.
 
         Returns:
             A mask of shape `(symbols,)`, without the sentinels.
@@ -254,7 +242,7 @@ class BatchMerger:
         safe: NDArray[np.bool_] = possible & (rank < left_bound)
         # Chains take time to search. It pays only if many pairs wait for one of the same rank.
         if np.count_nonzero(possible) > 2 * np.count_nonzero(safe):
-            safe[self._find_chain_pairs(ids, ranks, np.minimum(left, right), possible, safe, reach)] = True
+            safe[self._find_chain_pairs(ids, ranks, np.minimum(left, right), possible, safe)] = True
         at = np.flatnonzero(safe)
         safe[at] = self._is_in_time(ids, ranks, at + 1)
         ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER_RANK))
@@ -269,7 +257,6 @@ class BatchMerger:
         competing_ranks: Ints,
         possible: NDArray[np.bool_],
         safe: NDArray[np.bool_],
-        reach: int,
     ) -> Positions:
         """Returns the pairs of chains: pairs that wait only for an equal pair further left.
 
@@ -290,7 +277,6 @@ class BatchMerger:
             competing_ranks: the lowest ranks of merges that can take a symbol of each pair.
             possible: mask of the pairs whose halves nothing takes with a lower rank.
             safe: mask of the possible pairs whose left halves nothing takes with the same rank.
-            reach: the reach of `_propagate_bounds`, which limits the distance within a chain.
         """
         rank = ranks[1:-1]
         at = np.flatnonzero(possible)
@@ -298,7 +284,7 @@ class BatchMerger:
         before, here = at[:-1], at[1:]
         pretokens = np.cumsum(rank == END_RANK)
         is_linked = (rank[before] == rank[here]) & (pretokens[before] == pretokens[here])
-        is_linked &= (here - before >= 2) & (here - before <= reach + 2)
+        is_linked &= (here - before >= 2) & (here - before <= _REACH + 2)
         links = np.flatnonzero(is_linked)
         before, here = before[links], here[links]
         between = np.stack([before + 1, here], axis=1).reshape(-1)
@@ -400,7 +386,7 @@ class BatchMerger:
             finished_ids[start + np.cumsum(lengths) - lengths] = symbol_ids
 
 
-def _propagate_bounds(bounds: MergeBounds, reach: int) -> tuple[Ints, Ints]:
+def _propagate_bounds(bounds: MergeBounds) -> tuple[Ints, Ints]:
     """Returns the lowest ranks with which merges can take a symbol of each pair, from the left and the right.
 
     A symbol further left can only take the right half of a pair by way of its left half: either the pair is
@@ -409,14 +395,13 @@ def _propagate_bounds(bounds: MergeBounds, reach: int) -> tuple[Ints, Ints]:
 
     Args:
         bounds: the merge bounds of each symbol and the next, shape `(symbols + 2,)`.
-        reach: the number of symbols in each direction.
 
     Returns:
         The lowest ranks with which symbols further left can take the right half of each pair, and with which
         symbols further right can take the left half, of the same shape.
     """
     left, right = bounds.from_left.copy(), bounds.from_right.copy()
-    for _ in range(reach):
+    for _ in range(_REACH):
         np.maximum(bounds.from_left[1:], np.minimum(bounds.rank[1:], left[:-1]), out=left[1:])
         np.maximum(bounds.from_right[:-1], np.minimum(bounds.rank[:-1], right[1:]), out=right[:-1])
     return left, right

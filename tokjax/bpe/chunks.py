@@ -1,4 +1,4 @@
-"""Chunks of text: segments are joined or split to chunks of similar size, and chunks split into pre-tokens.
+"""Chunks of text: segments are joined or split to chunks of similar size, whose ids are joined again.
 
 The engine processes one chunk at a time. The texts of a chunk are joined by newlines, which belong to no
 pre-token, and a long text is split only where a pre-token starts in any case. So the ids do not depend on the
@@ -10,7 +10,7 @@ See docs/performance.md, section "Chunks".
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,16 +18,16 @@ from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import encode_segment, find_character_starts, from_characters, to_characters
 from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
-from tokjax.pretokenize.word_boundaries import find_character_word_bounds, find_word_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from tokjax.core.utf8 import Text
-    from tokjax.pretokenize.word_boundaries import Splitter
 
+Scalar = TypeVar("Scalar", bound=np.generic)
+_MARGIN = 1.1
 CHUNK_CHARACTERS = 1 << 19
 """Number of characters per chunk: few enough that its arrays stay in the processor's cache, and enough that
 the fixed cost of NumPy calls does not matter."""
@@ -94,16 +94,15 @@ class Pieces(NamedTuple):
 class PreTokenizer(Protocol):
     """Splits text into pre-tokens."""
 
-    def split(self, text: str) -> list[str]:
-        """Returns the pre-tokens of a text. Concatenated, they are the text."""
-
-    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the byte positions at which pre-tokens start in the pieces of a chunk, ascending, `int64`.
+    def find_bounds(
+        self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the byte positions at which pre-tokens start and stop in the pieces of a chunk, ascending.
 
         Args:
             text: the pieces in UTF-8, with a newline after each.
             pieces: the pieces.
-            ends: positions of these newlines, `int64`, shape `(pieces,)`. No pre-token starts there.
+            ends: positions of these newlines, which are in no pre-token, `int64`, shape `(pieces,)`.
         """
 
     def find_split(self, text: str, target: int) -> int:
@@ -119,13 +118,16 @@ class Chunk(NamedTuple):
     Attributes:
         pretokens: the pre-tokens of all pieces, in UTF-8.
         stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
-        ends: byte position at which each piece ends, `int64`, shape `(pieces,)`. The next piece starts one
-            byte later.
+        piece_starts: byte position at which each piece starts, `int64`, shape `(pieces,)`.
     """
 
     pretokens: Pretokens
     stops: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    piece_starts: NDArray[np.int64]
+
+    def compute_starts(self) -> NDArray[np.int64]:
+        """Returns the byte position of each pre-token in its piece, `int64`, shape `(pretokens,)`."""
+        return self.pretokens.starts - np.repeat(self.piece_starts, np.diff(self.stops, prepend=0))
 
 
 def as_segments(texts: Sequence[Text]) -> Segments:
@@ -192,32 +194,11 @@ def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
     The pieces are joined by newlines, and split together. The newlines are in no pre-token.
     """
     pieces, encoded = encode_pieces(pieces)
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    ends = np.cumsum(lengths + 1) - 1
+    bounds = make_row_splits(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1)
     text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
-    starts = pre_tokenizer.find_starts(text[:-MAX_PRETOKEN_BYTES], pieces, ends)
-    stops = np.searchsorted(starts, ends)
-    lengths = np.diff(starts, append=ends[-1] + 1)
-    # The last pre-token of a piece ends before the newline. Empty pieces have none.
-    nonempty = np.flatnonzero(np.diff(stops, prepend=0))
-    last = stops[nonempty] - 1
-    lengths[last] = ends[nonempty] - starts[last]
-    return Chunk(Pretokens(np.frombuffer(text, np.uint8), starts, lengths), stops, ends)
-
-
-def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> Chunk:
-    """Splits all pieces of a chunk into pre-tokens, without the whitespace between them."""
-    pieces, encoded = encode_pieces(pieces)
-    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1) - 1
-    text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
-    if pieces.hold_bytes:
-        starts, stops = find_character_word_bounds(
-            splitter, pieces.get_codes(), find_character_starts(text[:-MAX_PRETOKEN_BYTES])
-        )
-    else:
-        starts, stops = find_word_bounds(splitter, text[:-MAX_PRETOKEN_BYTES])
+    starts, stops = pre_tokenizer.find_bounds(text[:-MAX_PRETOKEN_BYTES], pieces, bounds[1:] - 1)
     pretokens = Pretokens(np.frombuffer(text, np.uint8), starts, stops - starts)
-    return Chunk(pretokens, np.searchsorted(starts, ends), ends)
+    return Chunk(pretokens, np.searchsorted(starts, bounds[1:]), bounds[:-1])
 
 
 def find_byte_starts(flags: NDArray[np.bool_], text: bytes) -> NDArray[np.int64]:
@@ -261,3 +242,134 @@ def encode_pieces(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
         if not pieces.hold_bytes:
             pieces = pieces._replace(texts=list(map(to_characters, pieces.texts)))
         return pieces, list(map(from_characters, pieces.texts))
+
+
+class GrowableArray(Generic[Scalar]):
+    """One-dimensional array that grows by appended parts.
+
+    Concatenating a list of parts needs memory for the parts and for the result. This needs about half of
+    that, which saves time as well, since memory is slow when it is used for the first time.
+
+    Args:
+        dtype: the scalar type of the array.
+    """
+
+    def __init__(self, dtype: type[Scalar]) -> None:
+        self._array: NDArray[Any] = np.empty(0, dtype)
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Returns the number of elements."""
+        return self._size
+
+    def append(self, part: NDArray[Scalar], done: float) -> None:
+        """Appends a part.
+
+        Args:
+            part: the elements to append, shape `(n,)`.
+            done: approximate share of all elements that the array then holds, above 0 and at most 1. The
+                capacity of the array is chosen by it.
+        """
+        size = self._size + len(part)
+        if size > len(self._array):
+            capacity = size if done >= 1 else int(_MARGIN * size / done)
+            grown = np.empty(capacity, self._array.dtype)
+            grown[: self._size] = self._array[: self._size]
+            self._array = grown
+        self._array[self._size : size] = part
+        self._size = size
+
+    def finish(self) -> NDArray[Scalar]:
+        """Returns the array. Nothing can be appended afterwards."""
+        self._array.resize(self._size, refcheck=False)  # frees the unused capacity without a copy
+        return self._array
+
+
+class Corrections(NamedTuple):
+    """Overrides for tokens whose bytes differ in length from the text that they span.
+
+    Attributes:
+        positions: indices of these tokens in the ids of all segments, ascending, `int64`, shape
+            `(corrected,)`.
+        lengths: number of bytes of text that each of them spans, `int64`, shape `(corrected,)`.
+    """
+
+    positions: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+_NO_CORRECTIONS = Corrections(*np.zeros((2, 0), np.int64))
+
+
+class EncodedSegments(NamedTuple):
+    """Token ids of several segments of ordinary text, concatenated.
+
+    Attributes:
+        ids: token ids, `int32`, shape `(num_tokens,)`.
+        splits: index of the first id of each segment, then the number of ids, `int64`, shape
+            `(segments + 1,)`.
+        begins_word: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`; `None` if it was
+            not requested.
+        spans: 0-based byte spans of the ids in their segments, `int64`, shape `(num_tokens, 2)`; `None` if
+            the bytes of the tokens, concatenated, are the segment.
+        corrections: overrides for tokens whose bytes differ from the text that they span, where `spans` is
+            `None`.
+    """
+
+    ids: NDArray[np.int32]
+    splits: NDArray[np.int64]
+    begins_word: NDArray[np.bool_] | None
+    spans: NDArray[np.int64] | None = None
+    corrections: Corrections = _NO_CORRECTIONS
+
+
+def join_chunks(
+    pieces: Iterable[Pieces], chunks: Iterable[EncodedSegments], total: int, *, begins_word: bool
+) -> EncodedSegments:
+    """Concatenates the ids of chunks, whose pieces together are complete segments.
+
+    Args:
+        pieces: the pieces of each chunk, in order.
+        chunks: the ids of the pieces of each chunk. Their spans, if any, are changed in place.
+        total: approximate number of characters of all pieces, plus one per piece.
+        begins_word: whether to report which ids begin a pre-token.
+    """
+    ids, begins, spans = GrowableArray(np.int32), GrowableArray(np.bool_), GrowableArray(np.int64)
+    all_splits, characters = [np.zeros(1, np.int64)], 0
+    has_spans, nbytes_before = False, 0
+    for chunk_pieces, chunk in zip(pieces, chunks, strict=True):
+        characters += chunk_pieces.num_characters
+        done = characters / total
+        all_splits.append(chunk.splits[1:][chunk_pieces.ends_segment] + len(ids))
+        ids.append(chunk.ids, done)
+        if chunk.begins_word is not None:
+            begins.append(chunk.begins_word, done)
+        if chunk.spans is not None:
+            has_spans = True
+            chunk.spans[: chunk.splits[1]] += nbytes_before
+            spans.append(chunk.spans.reshape(-1), done)
+            if len(chunk_pieces.texts) > 1:  # the last piece begins a segment
+                nbytes_before = 0
+            if chunk_pieces.ends_segment[-1]:
+                nbytes_before = 0
+            else:
+                nbytes_before += len(encode_segment(chunk_pieces.texts[-1], chunk_pieces.hold_bytes))
+    return EncodedSegments(
+        ids.finish(),
+        np.concatenate(all_splits),
+        begins.finish() if begins_word else None,
+        spans.finish().reshape(-1, 2) if has_spans else None,
+    )
+
+
+def concatenate_segments(parts: Sequence[EncodedSegments]) -> EncodedSegments:
+    """Concatenates the ids of several groups of segments, at least one, without corrections."""
+    if len(parts) == 1:
+        return parts[0]
+    ids = np.concatenate([part.ids for part in parts])
+    splits = make_row_splits(np.concatenate([np.diff(part.splits) for part in parts]))
+    begins = [part.begins_word for part in parts if part.begins_word is not None]
+    spans = [part.spans for part in parts if part.spans is not None]
+    if not begins:
+        return EncodedSegments(ids, splits, None)
+    return EncodedSegments(ids, splits, np.concatenate(begins), np.concatenate(spans))

@@ -27,13 +27,13 @@ See docs/tokenizers.md, section "BPE dropout".
 from __future__ import annotations
 
 import hashlib
-import heapq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.permutation import INCREMENT, MASK64, mix_bits, mix_int
 from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, unpack_ranks
+from tokjax.bpe.sequential_merging import merge_by_heap
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.utf8 import encode_segment
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.batched_merging import BatchMerger, MergedPretokens
+    from tokjax.bpe.batched_merging import BatchMerger, PretokenIds
     from tokjax.bpe.chunks import Chunk, Pieces, Segments
     from tokjax.bpe.hash_tables import Pretokens
 
@@ -106,17 +106,13 @@ def compute_pretoken_keys(chunk: Chunk, piece_keys: Bits) -> Bits:
         chunk: the pre-tokens of the chunk.
         piece_keys: key of each piece, shape `(pieces,)`.
     """
-    starts, counts = chunk.pretokens.starts, np.diff(chunk.stops, prepend=0)
-    nonempty = np.flatnonzero(counts)
-    counts = counts.take(nonempty)
-    piece_starts = starts.take((chunk.stops - 1).take(nonempty) + 1 - counts)
-    offsets = starts - np.repeat(piece_starts, counts)
-    return np.repeat(piece_keys.take(nonempty), counts) + offsets.astype(np.uint64) * np.uint64(INCREMENT)
+    offsets = chunk.compute_starts().astype(np.uint64)
+    return np.repeat(piece_keys, np.diff(chunk.stops, prepend=0)) + offsets * np.uint64(INCREMENT)
 
 
 def merge_with_dropout(
     merger: BatchMerger, pretokens: Pretokens, keys: Bits, probability: float
-) -> MergedPretokens:
+) -> PretokenIds:
     """Returns the ids of pre-tokens, merged with dropout.
 
     Args:
@@ -133,7 +129,7 @@ def merge_with_dropout(
     batch.merge_long_pretokens()
     while batch.merge_step() > _FEW_PRETOKENS:
         pass
-    batch.merge_rest()
+    batch.merge_sequentially(batch.symbols)
     return merger.collect_ids(batch.finished_ids, text, np.cumsum(pretokens.lengths))
 
 
@@ -155,12 +151,8 @@ class _Symbols(NamedTuple):
 
     def take(self, indices: Positions) -> _Symbols:
         """Returns the symbols at the indices."""
-        return _Symbols(
-            self.ids.take(indices),
-            self.ranks.take(indices),
-            self.positions.take(indices),
-            self.rows.take(indices),
-        )
+        columns: tuple[Any, ...] = self
+        return _Symbols(*(column.take(indices) for column in columns))
 
 
 class _DropoutBatch:
@@ -175,6 +167,7 @@ class _DropoutBatch:
 
     Attributes:
         finished_ids: the symbol that starts at each byte, or -1, `int32`, shape `(bytes,)`.
+        symbols: the symbols of the pre-tokens that still merge.
     """
 
     def __init__(
@@ -189,7 +182,7 @@ class _DropoutBatch:
         if len(text) > 1:
             merger.tables.get_byte_bounds(text, out=bounds[:-1])
         bounds[self._stops - 1] = END_BOUNDS
-        self._symbols = _Symbols(
+        self.symbols = _Symbols(
             self.finished_ids.copy(),
             unpack_ranks(bounds),
             np.arange(len(text)),
@@ -202,24 +195,20 @@ class _DropoutBatch:
         No two of them overlap: the right half is a continuation byte, with which no left half begins.
         """
         num_merges = self._merger.rules.num_character_merges
-        while num_merges and len(at := np.flatnonzero(self._symbols.ranks < _NUM_BYTES + num_merges)):
-            self._merge_pairs(at, np.ones(len(self._symbols.ids), bool))
+        while num_merges and len(at := np.flatnonzero(self.symbols.ranks < _NUM_BYTES + num_merges)):
+            self._merge_pairs(at, np.ones(len(self.symbols.ids), bool))
 
     def merge_long_pretokens(self) -> None:
         """Merges very long pre-tokens, one at a time."""
         is_long = np.diff(self._stops, prepend=0) > _LONG_PRETOKEN
         if is_long.any():
-            of_long = is_long.take(self._symbols.rows)
-            self._merge_sequentially(self._symbols.take(np.flatnonzero(of_long)))
-            self._symbols = self._symbols.take(np.flatnonzero(~of_long))
-
-    def merge_rest(self) -> None:
-        """Merges the remaining pre-tokens, one at a time."""
-        self._merge_sequentially(self._symbols)
+            of_long = is_long.take(self.symbols.rows)
+            self.merge_sequentially(self.symbols.take(np.flatnonzero(of_long)))
+            self.symbols = self.symbols.take(np.flatnonzero(~of_long))
 
     def merge_step(self) -> int:
         """Performs one step of each remaining pre-token. Returns the number of pre-tokens that remain."""
-        _, ranks, positions, rows = self._symbols
+        _, ranks, positions, rows = self.symbols
         candidates = np.flatnonzero(ranks < NEVER_RANK)
         counters = self._states.take(positions.take(candidates))
         counters += np.uint64((self._step + 1) * INCREMENT & MASK64)
@@ -229,7 +218,7 @@ class _DropoutBatch:
         first = np.flatnonzero(np.diff(kept_rows, prepend=-1))
         self._step += 1
         if not len(first):
-            self._symbols = self._symbols.take(first)
+            self.symbols = self.symbols.take(first)
             return 0
         # The lowest rank and, of equal ranks, the leftmost pair of each pre-token.
         priorities = ranks.take(kept).astype(np.int64) << _INDEX_BITS | kept
@@ -246,22 +235,22 @@ class _DropoutBatch:
             at: indices of the left symbols of the pairs, ascending.
             remains: mask of the symbols to keep. Those of finished pre-tokens are not. Changed in place.
         """
-        ids, ranks, positions, _ = self._symbols
+        ids, ranks, positions, _ = self.symbols
         ids[at] = self._merger.rules.get_merged_symbols(ranks.take(at))
         ranks[at] = ranks.take(at + 1)
         self.finished_ids[positions.take(at)] = ids.take(at)
         self.finished_ids[positions.take(at + 1)] = -1
         remains[at + 1] = False
-        remaining = self._symbols.take(np.flatnonzero(remains))
+        remaining = self.symbols.take(np.flatnonzero(remains))
         merged = np.cumsum(remains).take(at) - 1
         # The symbol before index 0 is the last one, which ends a pre-token.
         changed = np.concatenate([merged, merged - 1])
         changed = changed[remaining.ranks[changed] != END_RANK]
         bounds = self._merger.tables.get_bounds(remaining.ids.take(changed), remaining.ids.take(changed + 1))
         remaining.ranks[changed] = unpack_ranks(bounds)
-        self._symbols = remaining
+        self.symbols = remaining
 
-    def _merge_sequentially(self, symbols: _Symbols) -> None:
+    def merge_sequentially(self, symbols: _Symbols) -> None:
         """Merges pre-tokens one at a time, from their current symbols on."""
         rules = self._merger.rules
         first = np.flatnonzero(np.diff(symbols.rows, prepend=-1))
@@ -269,13 +258,8 @@ class _DropoutBatch:
             start = int(positions[0])
             stop = int(self._stops[np.searchsorted(self._stops, start, "right")])
             text = self._text[start:stop].tobytes()
-            starts = _merge_by_heap(
-                text,
-                (positions - start).tolist(),
-                rules.get_rank,
-                self._make_decision(start, stop),
-                self._step,
-            )
+            first_starts, is_dropped = (positions - start).tolist(), self._make_decision(start, stop)
+            starts = merge_by_heap(text, first_starts, rules.get_rank, is_dropped, self._step)
             tokens = [text[i:j] for i, j in zip(starts, [*starts[1:], len(text)], strict=True)]
             self.finished_ids[start:stop] = -1
             self.finished_ids[start + np.array(starts)] = list(map(rules.symbols.__getitem__, tokens))
@@ -289,60 +273,6 @@ class _DropoutBatch:
             return mix_int(counter) >> (64 - _BITS) < threshold
 
         return is_dropped
-
-
-def _merge_by_heap(
-    text: bytes,
-    starts: list[int],
-    get_rank: Callable[[bytes, bytes], int | None],
-    is_dropped: Callable[[int, int], bool],
-    step: int,
-) -> list[int]:
-    """Merges one pre-token with dropout. Decides about pairs in order of rank, until one of them is kept.
-
-    Args:
-        text: bytes of the pre-token.
-        starts: start of each symbol in the text.
-        get_rank: function that returns the rank of a pair, or `None`.
-        is_dropped: function of the start of a pair and the step.
-        step: number of the first step.
-
-    Returns:
-        The start of each symbol after merging.
-    """
-    stop = dict(zip(starts, [*starts[1:], len(text)], strict=True))
-    previous = dict(zip(starts[1:], starts, strict=False))
-
-    def find_pair(start: int) -> tuple[int, int, int, int] | None:
-        middle = stop[start]
-        if middle == len(text):
-            return None
-        rank = get_rank(text[start:middle], text[middle : stop[middle]])
-        return None if rank is None else (rank, start, middle, stop[middle])
-
-    heap = [pair for start in starts if (pair := find_pair(start))]
-    heapq.heapify(heap)
-    waiting: list[tuple[int, int, int, int]] = []
-    while heap:
-        pair = heapq.heappop(heap)
-        _, start, middle, end = pair
-        if stop.get(start) != middle or stop.get(middle) != end:
-            continue  # stale: one of the two symbols has changed
-        if is_dropped(start, step):
-            waiting.append(pair)
-            continue
-        stop[start] = end
-        del stop[middle]
-        if end < len(text):
-            previous[end] = start
-        for first in (start, previous.get(start)):
-            if first is not None and (new := find_pair(first)):
-                heapq.heappush(heap, new)
-        for each in waiting:
-            heapq.heappush(heap, each)
-        waiting.clear()
-        step += 1
-    return list(stop)
 
 
 def _iter_segment_keys(segments: Segments, seed: int) -> Iterator[int]:

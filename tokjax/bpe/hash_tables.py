@@ -117,11 +117,6 @@ class HashTable:
         return copied
 
     @property
-    def num_columns(self) -> int:
-        """Number of 64-bit numbers in a key."""
-        return len(self._factors)
-
-    @property
     def nbytes(self) -> int:
         """Minimum memory for this number of keys, in bytes. The table takes up to twice as much."""
         return self._used * _SLOTS_PER_KEY * self._slots.rows.itemsize * (len(self._factors) + 1)
@@ -287,10 +282,6 @@ class LongPretokens:
         with self._lock.current:
             return vars(self) | {"_hashes": self._hashes.copy()}
 
-    def __len__(self) -> int:
-        """Returns the number of pre-tokens."""
-        return self._num_rows
-
     @property
     def nbytes(self) -> int:
         """Memory of the table in bytes, to within a factor of two."""
@@ -367,13 +358,12 @@ class HashTables:
     def __init__(self, pretokens: Pretokens, values: NDArray[np.int64]) -> None:
         self._narrow = [HashTable(columns) for columns in range(1, _MAX_COLUMNS + 1)]
         self._long = LongPretokens()
-        self._tables: tuple[HashTable | LongPretokens, ...] = (*self._narrow, self._long)
         self.add(pretokens, values)
 
     @property
     def nbytes(self) -> int:
         """Memory of the tables in bytes, to within a factor of two."""
-        return sum(table.nbytes for table in self._tables)
+        return self._long.nbytes + sum(table.nbytes for table in self._narrow)
 
     def find(self, pretokens: Pretokens) -> NDArray[np.int64]:
         """Returns the value of each pre-token, `ABSENT` for those that are not in the tables."""
@@ -408,14 +398,15 @@ class HashTables:
 
     def add(self, pretokens: Pretokens, values: NDArray[np.int64]) -> None:
         """Inserts pre-tokens. Existing ones keep their values. Those that no table can hold are skipped."""
-        storable = np.flatnonzero(can_hold(pretokens))
-        pretokens, values = pretokens.take(storable), values.take(storable)
-        for table, indices in self._iter_tables(pretokens):
-            part, part_values = pretokens.take(indices), values.take(indices)
-            if isinstance(table, HashTable):
-                table.add(_build_keys(part, table.num_columns), part_values)
-            else:
-                table.add(part, part_values)
+        width = np.minimum((pretokens.lengths + (_WORD_BYTES - 1)) >> 3, _MAX_COLUMNS + 1)
+        width[~can_hold(pretokens)] = 0
+        for columns, table in enumerate(self._narrow, 1):
+            indices = np.flatnonzero(width == columns)
+            if len(indices):
+                table.add(_build_keys(pretokens.take(indices), columns), values.take(indices))
+        indices = np.flatnonzero(width > _MAX_COLUMNS)
+        if len(indices):
+            self._long.add(pretokens.take(indices), values.take(indices))
 
     def unique(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Finds the different pre-tokens, in no particular order.
@@ -427,33 +418,7 @@ class HashTables:
             The index of one occurrence of each different pre-token, `int64`, shape `(unique,)`; and for each
             pre-token, which of the different ones it equals, `int64`, shape `(pretokens,)`.
         """
-        inverse = np.empty(len(pretokens.starts), np.int64)
-        examples: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        count = 0
-        for table, indices in self._iter_tables(pretokens):
-            part = pretokens.take(indices)
-            if isinstance(table, HashTable):
-                example, groups = _group_keys(table, _build_keys(part, table.num_columns))
-            else:
-                example, groups = table.unique(part)
-            examples.append(indices[example])
-            inverse[indices] = groups + count
-            count += len(example)
-        return np.concatenate(examples), inverse
-
-    def _iter_tables(
-        self, pretokens: Pretokens
-    ) -> Iterator[tuple[HashTable | LongPretokens, NDArray[np.int64]]]:
-        """Iterates over the tables that hold some of the pre-tokens.
-
-        Yields:
-            A table, and the indices of its pre-tokens.
-        """
-        width = np.minimum((pretokens.lengths + (_WORD_BYTES - 1)) >> 3, _MAX_COLUMNS + 1)
-        for columns, table in enumerate(self._tables, 1):
-            indices = np.flatnonzero(width == columns)
-            if len(indices):
-                yield table, indices
+        return self._long.unique(pretokens)
 
 
 def append_rows(array: NDArray[Any], used: int, rows: NDArray[Any]) -> NDArray[Any]:
@@ -509,9 +474,3 @@ def _find_zero_bytes(pretokens: Pretokens) -> NDArray[np.int64]:
     zeros = np.flatnonzero(text == 0)
     before = np.searchsorted(zeros, pretokens.starts)
     return np.flatnonzero(np.searchsorted(zeros, pretokens.starts + pretokens.lengths) > before)
-
-
-def _group_keys(table: HashTable, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Finds the different keys, as `group_equal_rows`."""
-    lengths = np.full(len(keys), keys.shape[1])
-    return group_equal_rows(keys.reshape(-1), lengths, table.hash_keys(keys))

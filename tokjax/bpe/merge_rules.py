@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -160,7 +161,7 @@ def make_rules_from_merges(ids: Mapping[bytes, int], merges: Merges, *, ignore_m
     pairs = dict(zip(merges, ranks, strict=True))
     parts = set(chain.from_iterable(merges))
     if len(pairs) < len(merges) or not all(map(ids.__contains__, chain(parts, tokens))):
-        _reject_merges(ids, merges)
+        check_merges(merges, partial(_find_missing_token, ids))
     merged_symbols = np.arange(ranks.stop, dtype=np.int32)
     # `setdefault` returns the symbol of the first merge that makes a token, for all merges that make it.
     merged_symbols[256:] = np.fromiter(map(symbols.setdefault, tokens, ranks), np.int32, len(merges))
@@ -178,16 +179,18 @@ def make_rules_from_merges(ids: Mapping[bytes, int], merges: Merges, *, ignore_m
     )
 
 
-def _reject_merges(ids: Mapping[bytes, int], merges: Merges) -> NoReturn:
-    """Raises `InvalidArgumentError` for the first invalid merge. There has to be one."""
-    seen: set[tuple[bytes, bytes]] = set()
-    for i, (left, right) in enumerate(merges):
-        for part in (left, right, left + right):
-            if part not in ids:
-                raise InvalidArgumentError(
-                    f"merge {i} of {left!r} and {right!r}: there is no token {part!r} in the vocabulary"
-                )
-        if (left, right) in seen:
-            break
-        seen.add((left, right))
-    raise InvalidArgumentError(f"duplicate merge {i} of {left!r} and {right!r}")
+def _find_missing_token(ids: Mapping[bytes, int], left: bytes, right: bytes) -> str | None:
+    missing = (part for part in (left, right, left + right) if part not in ids)
+    return next((f"there is no token {part!r} in the vocabulary" for part in missing), None)
+
+
+def check_merges(
+    merges: Iterable[tuple[Token, Token]], find_problem: Callable[[Token, Token], str | None]
+) -> None:
+    """Raises `InvalidArgumentError` for the first merge that is a duplicate, or has another problem."""
+    seen: set[tuple[Token, Token]] = set()
+    for i, pair in enumerate(merges):
+        problem = "it is a duplicate" if pair in seen else find_problem(*pair)
+        if problem:
+            raise InvalidArgumentError(f"merge {i} of {pair[0]!r} and {pair[1]!r}: {problem}")
+        seen.add(pair)

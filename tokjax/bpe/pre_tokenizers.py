@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokjax.bpe.chunks import find_byte_starts, find_split_before_space
+from tokjax.core.utf8 import find_character_starts
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts, find_pretoken_starts_in_bytes
 from tokjax.pretokenize.special_tokens import compile_byte_matcher, compile_matcher
+from tokjax.pretokenize.word_boundaries import (
+    compile_word_expression,
+    find_character_word_bounds,
+    find_word_bounds,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Pieces
     from tokjax.pretokenize.patterns import PatternSplitter
+    from tokjax.pretokenize.word_boundaries import Splitter
 
 
 _MOSTLY_ASCII = 1.2
@@ -38,7 +46,37 @@ _SECOND_SURROGATES = 0xDC00 >> 10
 """Upper bits of second surrogates, which may form one character with the code point before."""
 
 
-class PatternPreTokenizer:
+class FillingPreTokenizer(ABC):
+    """Pre-tokenizer whose pre-tokens, concatenated, are the text.
+
+    Attributes:
+        split: function that returns the pre-tokens of a text.
+    """
+
+    split: Callable[[str], list[str]]
+
+    @abstractmethod
+    def find_split(self, text: str, target: int) -> int:
+        """Implements `PreTokenizer`."""
+
+    @abstractmethod
+    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the byte positions at which pre-tokens start. The arguments are those of `find_bounds`."""
+
+    def find_bounds(
+        self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the byte positions at which pre-tokens start and stop, as `PreTokenizer` specifies."""
+        starts = self.find_starts(text, pieces, ends)
+        stops = np.append(starts, ends[-1])[1:]
+        # The last pre-token of a piece ends before the newline. Empty pieces have none.
+        num_before = np.searchsorted(starts, ends)
+        nonempty = np.flatnonzero(np.diff(num_before, prepend=0))
+        stops[num_before[nonempty] - 1] = ends[nonempty]
+        return starts, stops
+
+
+class PatternPreTokenizer(FillingPreTokenizer):
     """Pre-tokenizer of a split pattern. It uses arrays if the pattern has boundary tables.
 
     Args:
@@ -57,7 +95,7 @@ class PatternPreTokenizer:
         return find_split_before_space(text, target) if self._splitter.splits_before_spaces else len(text)
 
     def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
+        """Returns the byte positions at which pre-tokens start in the pieces."""
         if not self._splitter.has_tables:
             return find_byte_starts(self._flag_starts_by_expression(pieces.texts), text)
         tables = self._splitter.tables
@@ -82,7 +120,7 @@ class PatternPreTokenizer:
         return flags
 
 
-class AdjacencyPreTokenizer:
+class AdjacencyPreTokenizer(FillingPreTokenizer):
     """Pre-tokenizer for models without a split pattern: splits where no token can span two characters.
 
     A text may be split between two characters that are adjacent in no token, since no merge can cross that
@@ -134,7 +172,7 @@ class AdjacencyPreTokenizer:
         pieces: Pieces,
         ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
     ) -> NDArray[np.int64]:
-        """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
+        """Returns the byte positions at which pre-tokens start in the pieces."""
         character_ends = pieces.get_character_ends()
         is_ascii = text.isascii()  # then bytes are code points
         flags = self._flag_ascii_starts(text) if is_ascii else self._flag_starts(pieces.get_codes())
@@ -163,7 +201,7 @@ class AdjacencyPreTokenizer:
         return starts
 
 
-class SymbolPreTokenizer:
+class SymbolPreTokenizer(FillingPreTokenizer):
     """Pre-tokenizer for models with symbols that are never split or merged: each is a separate pre-token.
 
     Symbols are matched from the left, and the longest one at each position.
@@ -196,7 +234,7 @@ class SymbolPreTokenizer:
         return self._adjacency.find_split(text, target)
 
     def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
+        """Returns the byte positions at which pre-tokens start in the pieces."""
         starts = self._adjacency.find_starts(text, pieces, ends)
         spans = [
             match.span()
@@ -213,6 +251,36 @@ class SymbolPreTokenizer:
         flags[bounds] = True
         flags[ends] = False
         return np.flatnonzero(flags)
+
+
+class WordPreTokenizer:
+    """Pre-tokenizer of words, without the whitespace between them.
+
+    Args:
+        splitter: name of the rule that splits texts into words.
+    """
+
+    def __init__(self, splitter: Splitter) -> None:
+        self._splitter = splitter
+
+    def find_spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the words of a text, in characters."""
+        return [match.span() for match in compile_word_expression(self._splitter).finditer(text)]
+
+    def find_split(self, text: str, target: int) -> int:
+        """Returns an index at or after `target` that is in no word."""
+        return find_split_before_space(text, target)
+
+    def find_bounds(
+        self,
+        text: bytes,
+        pieces: Pieces,
+        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the byte positions at which words start and stop, as `PreTokenizer` specifies."""
+        if pieces.hold_bytes:
+            return find_character_word_bounds(self._splitter, pieces.get_codes(), find_character_starts(text))
+        return find_word_bounds(self._splitter, text)
 
 
 def _to_code_points(text: str) -> NDArray[np.uint32]:

@@ -19,8 +19,8 @@ the pool::
 The ids of the chunk are then one gather from the pool. Misses can be inserted in any order, so their offsets
 are not defined, only their ids.
 
-Pre-tokens that no table can hold (very long ones, or with zero bytes) are merged each time, once per chunk.
-The cache is bounded: once it is full, it is reset to the vocabulary, which changes no id.
+Pre-tokens that no table can hold (very long ones, or with zero bytes) are in a dictionary. Both are bounded:
+once the cache is full, it is reset to the vocabulary, which changes no id.
 
 See docs/performance.md, section "Pre-token cache".
 """
@@ -33,13 +33,13 @@ import numpy as np
 
 from tokjax._util.cache_exchange import ExchangingCache
 from tokjax._util.locks import ThreadLock
-from tokjax.bpe.batched_merging import NO_PRETOKENS, MergedPretokens
+from tokjax.bpe.batched_merging import NO_IDS, PretokenIds
 from tokjax.bpe.hash_tables import ABSENT, HashTables, can_hold, concatenate_pretokens, make_pretokens
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,26 +56,8 @@ _UPPER_SHIFT = 32
 _OFFSET_MASK = np.int64((1 << _UPPER_SHIFT) - 1)
 _FIRST_ID_MASK = np.int32((1 << ID_BITS) - 1)
 _NO_INDICES = np.zeros(0, np.int64)
-
-
-class PretokenIds(NamedTuple):
-    """The ids of several pre-tokens, concatenated.
-
-    Attributes:
-        ids: token ids, `int32`, shape `(num_tokens,)`.
-        ends: number of ids up to the end of each pre-token, `int64`, shape `(pretokens,)`.
-    """
-
-    ids: NDArray[np.int32]
-    ends: NDArray[np.int64]
-
-    @property
-    def begins_word(self) -> NDArray[np.bool_]:
-        """Mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`."""
-        begins = np.zeros(len(self.ids), bool)
-        begins[:1] = True
-        begins[self.ends[:-1]] = True
-        return begins
+_MAX_MISSES, _MAX_BATCHES = 1 << 15, 16
+"""Misses are merged and inserted once there are this many, or this many batches wait for them."""
 
 
 class CacheLookup(NamedTuple):
@@ -100,7 +82,7 @@ class CacheLookup(NamedTuple):
 class PretokenMerger(Protocol):
     """Computes the ids of pre-tokens that are not in the cache."""
 
-    def merge(self, pretokens: Pretokens) -> MergedPretokens:
+    def merge(self, pretokens: Pretokens) -> PretokenIds:
         """Returns the ids of pre-tokens, at least one for each."""
 
 
@@ -120,6 +102,27 @@ class PretokenCache(ExchangingCache):
         self._lock = ThreadLock()
         self._cache = _CacheEntries(atomic_ids)
         self._merger = merger
+        self._uncacheable: dict[bytes, NDArray[np.int32]] = {}
+        self._num_uncacheable_bytes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields, without the dictionary, which another thread may change now."""
+        return super().__getstate__() | {"_uncacheable": {}, "_num_uncacheable_bytes": 0}
+
+    def encode(self, batches: Iterable[Pretokens]) -> Iterator[PretokenIds]:
+        """Yields the ids of the pre-tokens of each batch, in order.
+
+        The misses of several batches are merged together, because that costs less per pre-token.
+        """
+        pending: list[CacheLookup] = []
+        misses = 0
+        for pretokens in batches:
+            pending.append(self.find(pretokens))
+            misses += len(pending[-1].misses)
+            if not misses or misses >= _MAX_MISSES or len(pending) >= _MAX_BATCHES:
+                yield from map(self.get_ids, self.insert(pending))
+                pending, misses = [], 0
+        yield from map(self.get_ids, self.insert(pending))
 
     def find(self, pretokens: Pretokens, entries: _CacheEntries | None = None) -> CacheLookup:
         """Looks up pre-tokens, in the current entries unless others are given, and inserts nothing."""
@@ -132,13 +135,11 @@ class PretokenCache(ExchangingCache):
     def insert(self, lookups: list[CacheLookup]) -> list[CacheLookup]:
         """Merges the misses of lookups, each different pre-token once, and inserts them.
 
-        Pass several lookups together: a large batch costs less per pre-token.
-
         Returns:
             The same lookups, without misses.
         """
-        if not lookups:
-            return []
+        if not any(len(lookup.misses) for lookup in lookups):
+            return lookups
         entries = self._get_entries()
         # Values of entries that were reset since the lookup mean nothing for the current ones: look up
         # again.
@@ -146,19 +147,18 @@ class PretokenCache(ExchangingCache):
             lookup if lookup.cache is entries else self.find(lookup.pretokens, entries) for lookup in lookups
         ]
         misses = concatenate_pretokens([lookup.pretokens.take(lookup.misses) for lookup in lookups])
-        if len(misses.starts):
-            values = self._find_or_insert(entries, misses)
-            stops = np.cumsum([len(lookup.misses) for lookup in lookups])
-            for lookup, new_values in zip(lookups, np.split(values, stops[:-1]), strict=True):
-                lookup.values[lookup.misses] = new_values
+        values = self._find_or_insert(entries, misses)
+        stops = np.cumsum([len(lookup.misses) for lookup in lookups])
+        for lookup, new_values in zip(lookups, np.split(values, stops[:-1]), strict=True):
+            lookup.values[lookup.misses] = new_values
         return [lookup._replace(misses=_NO_INDICES) for lookup in lookups]
 
     def get_ids(self, lookup: CacheLookup) -> PretokenIds:
         """Returns the ids of the pre-tokens of a lookup without misses."""
         merged = (
-            self._merge_uncacheable(lookup.pretokens.take(lookup.uncacheable))
+            self._find_uncacheable(lookup.pretokens.take(lookup.uncacheable))
             if len(lookup.uncacheable)
-            else NO_PRETOKENS
+            else NO_IDS
         )
         return lookup.cache.pool.expand(lookup.values, lookup.uncacheable, merged)
 
@@ -176,7 +176,7 @@ class PretokenCache(ExchangingCache):
         return values.take(inverse)
 
     def _insert_merged(
-        self, entries: _CacheEntries, pretokens: Pretokens, merged: MergedPretokens
+        self, entries: _CacheEntries, pretokens: Pretokens, merged: PretokenIds
     ) -> NDArray[np.int64]:
         """Inserts pre-tokens with their ids. Returns their values."""
         # First the pool, then the tables: a thread that finds a value also finds its ids.
@@ -185,7 +185,7 @@ class PretokenCache(ExchangingCache):
         entries.tables.add(pretokens, values)
         return values
 
-    def add_entries(self, batches: Sequence[tuple[Pretokens, MergedPretokens]]) -> None:
+    def add_entries(self, batches: Sequence[tuple[Pretokens, PretokenIds]]) -> None:
         """Inserts pre-tokens that a copy of this cache has merged, unless this cache is full."""
         entries = self._cache
         if entries.is_full:
@@ -195,25 +195,25 @@ class PretokenCache(ExchangingCache):
         counts = np.concatenate([merged.counts for _, merged in batches])
         new = np.flatnonzero(entries.tables.find(pretokens) == ABSENT)
         indices = concatenate_ranges((np.cumsum(counts) - counts).take(new), counts.take(new))
-        merged = MergedPretokens(ids.take(indices), counts.take(new))
+        merged = PretokenIds(ids.take(indices), counts.take(new))
         self._insert_merged(entries, pretokens.take(new), merged)
 
-    def _merge_uncacheable(self, pretokens: Pretokens) -> MergedPretokens:
-        """Returns the ids of pre-tokens that no table can hold. Duplicates are merged once."""
-        texts = list(pretokens.iter_bytes())
-        unique = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        inverse = np.fromiter(map(unique.__getitem__, texts), np.int64, len(texts))
-        atomic_ids = np.array([self._atomic_ids.get(text, ABSENT) for text in unique], np.int32)
-        is_atomic = atomic_ids != ABSENT
-        others = [text for text, atomic in zip(unique, is_atomic.tolist(), strict=True) if not atomic]
-        merged = self._merger.merge(make_pretokens(others))
-        counts = np.ones(len(unique), np.int64)
-        counts[~is_atomic] = merged.counts
-        ids = np.repeat(atomic_ids, counts)
-        ids[np.repeat(~is_atomic, counts)] = merged.ids
-        lengths = counts[inverse]
-        indices = concatenate_ranges((np.cumsum(counts) - counts)[inverse], lengths)
-        return MergedPretokens(ids[indices], lengths)
+    def _find_uncacheable(self, pretokens: Pretokens) -> PretokenIds:
+        """Returns the ids of pre-tokens that no table can hold. Those that are new are merged."""
+        keys, found = list(pretokens.iter_bytes()), self._uncacheable
+        new = [key for key in dict.fromkeys(keys) if key not in found]
+        if new:
+            if self._num_uncacheable_bytes > MAX_CACHE_BYTES:
+                found, new = {}, list(dict.fromkeys(keys))
+                self._uncacheable, self._num_uncacheable_bytes = found, 0
+            others = [key for key in new if key not in self._atomic_ids]
+            merged = self._merger.merge(make_pretokens(others))
+            found.update(zip(others, np.split(merged.ids, np.cumsum(merged.counts)[:-1]), strict=False))
+            atomic = self._atomic_ids.keys() & new
+            found.update({key: np.array([self._atomic_ids[key]], np.int32) for key in atomic})
+            self._num_uncacheable_bytes += sum(map(len, new))
+        parts = [found[key] for key in keys]
+        return PretokenIds(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
 
     def _get_entries(self) -> _CacheEntries:
         """Returns the current entries. They are reset to the vocabulary once they are full."""
@@ -236,7 +236,7 @@ class _CacheEntries:
         ids = np.fromiter(atomic_ids.values(), np.int32, len(atomic_ids))
         self.pool = _IdPool()
         self.tables = HashTables(
-            make_pretokens(list(atomic_ids)), self.pool.add(MergedPretokens(ids, np.ones(len(ids), np.int64)))
+            make_pretokens(list(atomic_ids)), self.pool.add(PretokenIds(ids, np.ones(len(ids), np.int64)))
         )
         self._vocabulary_nbytes = self.tables.nbytes
 
@@ -263,7 +263,7 @@ class _IdPool:
         used = self.used
         return {"ids": self.ids[:used], "used": used}
 
-    def add(self, merged: MergedPretokens) -> NDArray[np.int64]:
+    def add(self, merged: PretokenIds) -> NDArray[np.int64]:
         """Appends the ids of pre-tokens. Returns the values of the pre-tokens."""
         start, stop = self.used, self.used + len(merged.ids)
         if stop > len(self.ids):
@@ -274,7 +274,7 @@ class _IdPool:
         return _pack_values(merged, start)
 
     def expand(
-        self, values: NDArray[np.int64], uncacheable: NDArray[np.int64], merged: MergedPretokens
+        self, values: NDArray[np.int64], uncacheable: NDArray[np.int64], merged: PretokenIds
     ) -> PretokenIds:
         """Returns the ids of pre-tokens from their values.
 
@@ -304,11 +304,12 @@ class _IdPool:
         if len(uncacheable):
             starts = ends.take(uncacheable) - merged.counts
             ids[concatenate_ranges(starts, merged.counts)] = merged.ids
-        return PretokenIds(ids, ends)
+        return PretokenIds(ids, counts)
 
 
-def _pack_values(merged: MergedPretokens, start: int) -> NDArray[np.int64]:
+def _pack_values(merged: PretokenIds, start: int) -> NDArray[np.int64]:
     """Returns the values of pre-tokens whose ids are stored in the pool from `start` on."""
     first = np.cumsum(merged.counts) - merged.counts
     upper = merged.counts << ID_BITS | merged.ids.take(first)
-    return upper << _UPPER_SHIFT | start + first
+    values: NDArray[np.int64] = upper << _UPPER_SHIFT | start + first
+    return values

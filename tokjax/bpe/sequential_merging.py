@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, AnyStr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tokjax.bpe.merge_rules import MergeRules
 
@@ -55,8 +55,10 @@ def merge_pretoken(pretoken: bytes, rules: MergeRules) -> list[int]:
 
 def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:
     """Merges a pre-token, or a part of one that merges separately. Returns the bytes of its tokens."""
-    merge = merge_by_scanning if len(text) < _LONG_PRETOKEN else _merge_by_heap
-    return merge(text, rules.get_rank)
+    if len(text) < _LONG_PRETOKEN:
+        return merge_by_scanning(text, rules.get_rank)
+    starts = merge_by_heap(text, range(len(text)), rules.get_rank)
+    return [text[start:stop] for start, stop in pairwise([*starts, len(text)])]
 
 
 def merge_by_scanning(text: AnyStr, get_rank: Callable[[AnyStr, AnyStr], int | None]) -> list[AnyStr]:
@@ -76,37 +78,58 @@ def merge_by_scanning(text: AnyStr, get_rank: Callable[[AnyStr, AnyStr], int | N
             pair_ranks[i] = get_rank(parts[i], parts[i + 1])
 
 
-def _merge_by_heap(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
-    """Merges in O(n log n): the parts are a linked list, the candidates a heap with stale entries."""
-    size = len(text)
-    stop = list(range(1, size + 1))  # the end of the part that starts at each index; 0 after it was merged
-    previous = list(range(-1, size - 1))
+def merge_by_heap(
+    text: bytes,
+    starts: Sequence[int],
+    get_rank: Callable[[bytes, bytes], int | None],
+    is_dropped: Callable[[int, int], bool] | None = None,
+    step: int = 0,
+) -> list[int]:
+    """Merges in O(n log n): the symbols are a linked list, the candidates a heap with stale entries.
 
-    def find_candidate(start: int) -> tuple[int, int, int] | None:
+    Args:
+        text: bytes of the pre-token.
+        starts: start of each symbol in the text, from 0.
+        get_rank: function that returns the rank of a pair, or `None`.
+        is_dropped: with dropout, function of the start of a pair and the number of the step. In a step, pairs
+            are decided about in order of rank, until one of them is kept.
+        step: number of the first step.
+
+    Returns:
+        The start of each symbol after merging.
+    """
+    size = len(text)
+    stop, previous = [0] * size, [-1] * (size + 1)  # 0 where no symbol starts
+    for start, end in pairwise([*starts, size]):
+        stop[start], previous[end] = end, start
+
+    def find_candidate(start: int) -> tuple[int, int, int, int] | None:
         middle = stop[start]
         if middle == size:
             return None
         rank = get_rank(text[start:middle], text[middle : stop[middle]])
-        return None if rank is None else (rank, start, stop[middle])
+        return None if rank is None else (rank, start, middle, stop[middle])
 
-    heap = [entry for start in range(size - 1) if (entry := find_candidate(start))]
+    heap = [candidate for start in starts if (candidate := find_candidate(start))]
     heapq.heapify(heap)
+    waiting: list[tuple[int, int, int, int]] = []
     while heap:
-        _, start, end = heapq.heappop(heap)
-        middle = stop[start]
-        if middle == 0 or middle in (size, end) or stop[middle] != end:
-            continue  # stale: one of the two parts has changed
-        stop[start], stop[middle] = end, 0
-        if end < size:
-            previous[end] = start
+        candidate = heapq.heappop(heap)
+        _, start, middle, end = candidate
+        if stop[start] != middle or stop[middle] != end:
+            continue  # stale: one of the two symbols has changed
+        if is_dropped is not None and is_dropped(start, step):
+            waiting.append(candidate)
+            continue
+        stop[start], stop[middle], previous[end] = end, 0, start
         for first in (start, previous[start]):
-            if first >= 0 and (entry := find_candidate(first)):
-                heapq.heappush(heap, entry)
-    parts, start = [], 0
-    while start < size:
-        parts.append(text[start : stop[start]])
-        start = stop[start]
-    return parts
+            if first >= 0 and (candidate := find_candidate(first)):
+                heapq.heappush(heap, candidate)
+        for each in waiting:
+            heapq.heappush(heap, each)
+        waiting.clear()
+        step += 1
+    return [start for start in range(size) if stop[start]]
 
 
 def is_repetitive(data: bytes) -> bool:

@@ -32,6 +32,7 @@ from tokjax.errors import TokenizerFormatError
 
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 _JSON_TYPES: Mapping[Any, type] = {bytes: str, Sequence: list, Mapping: dict}
+_CHOICES: Mapping[Any, tuple[Any, ...]] = {bool: (True, False), NoneType: (None,)}
 _SCALARS = (str, int, float, bool, NoneType, list, dict)
 """Types of Python that JSON values have."""
 
@@ -90,7 +91,7 @@ def read_record(kind: type, values: Mapping[str, Any]) -> Any:
     """
     _check_all(kind, [values])
     make, _ = _get_form(kind)
-    parameters, hints = inspect.signature(make).parameters, _get_hints(make)
+    parameters, hints = inspect.signature(make).parameters, get_hints(make)
     missing = [name for name, each in parameters.items() if name not in values and each.default is each.empty]
     if missing:
         raise TokenizerFormatError(f"the field {missing[0]!r} is missing")
@@ -121,8 +122,21 @@ def _group_tokens(ids: Mapping[bytes, int]) -> dict[str, list[bytes]]:
 
 
 @lru_cache
-def _get_hints(make: Callable[..., Any]) -> dict[str, Any]:
+def get_hints(make: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the types of the arguments of a function, or of the fields of a dataclass."""
     return get_type_hints(make.__init__ if is_dataclass(make) else make)
+
+
+def list_choices(hint: Any) -> tuple[Any, ...]:
+    """Returns all values of a type that is made of names, `bool` and `None`; `()` for other types.
+
+    >>> list_choices(Literal["nfc"] | None)
+    ('nfc', None)
+    """
+    if get_origin(hint) in (Union, UnionType):
+        parts = list(map(list_choices, get_args(hint)))
+        return tuple(chain.from_iterable(parts)) if all(parts) else ()
+    return get_args(hint) if get_origin(hint) is Literal else _CHOICES.get(hint, ())
 
 
 def _read_all(hint: Any, values: Sequence[Any]) -> Sequence[Any]:
@@ -163,7 +177,7 @@ def _read_tokens(groups: Mapping[str, Any]) -> dict[bytes, int]:
 def _read_lists(hint: Any, rows: Sequence[list[Any]]) -> Sequence[tuple[Any, ...]]:
     """Reads lists as tuples: of any number of values of one type, or of values with a type each."""
     if hasattr(hint, "_make"):
-        return list(map(hint._make, _read_rows(tuple(_get_hints(hint).values()), rows)))
+        return list(map(hint._make, _read_rows(tuple(get_hints(hint).values()), rows)))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         return _read_rows(get_args(hint), rows)
     items = iter(_read_all(get_args(hint)[0], list(chain.from_iterable(rows))))

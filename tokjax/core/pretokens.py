@@ -9,7 +9,7 @@ import numpy as np
 
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
 from tokjax._util.display import short_repr
-from tokjax.core.protocol import encode_texts, get_vocabulary
+from tokjax.core.protocol import encode_texts, get_vocabulary, normalize
 from tokjax.core.utf8 import to_utf8
 from tokjax.core.vocabulary import format_token
 from tokjax.errors import UnsupportedTokenizerError
@@ -78,13 +78,6 @@ def pre_tokenize(
     )
 
 
-def make_pretokens(text: bytes, offsets: NDArray[np.int64]) -> PreTokens:
-    """Makes the record from a text and the offsets of its pre-tokens, shape `(n, 2)`."""
-    return PreTokens(
-        tuple(format_token(text[start - 1 : stop - 1]) for start, stop in offsets.tolist()), offsets
-    )
-
-
 def group_by_word(tokenizer: Any, text: Text, **special: Any) -> PreTokens:
     """Returns the pre-tokens of a text for a tokenizer whose word ids number them, and the added tokens."""
     check_text(text, "text", MANY_TEXTS_ADVICE)
@@ -94,7 +87,10 @@ def group_by_word(tokenizer: Any, text: Text, **special: Any) -> PreTokens:
     is_first = np.diff(result.word_ids, prepend=-1) != 0
     is_last = np.append(is_first[1:], True)[: len(is_first)]
     spans = np.stack([result.offsets[is_first, 0], result.offsets[is_last, 1]], axis=1)
-    return make_pretokens(to_utf8(text), spans)
+    is_normalized = result.metadata.offsets_reference == "tokenizer_normalized_text"
+    data = to_utf8(normalize(tokenizer, text) if is_normalized else text)
+    strings = tuple(format_token(data[start - 1 : stop - 1]) for start, stop in spans.tolist())
+    return PreTokens(strings, spans)
 
 
 def raise_without_pretokens(tokenizer: Any, reason: str) -> NoReturn:

@@ -62,7 +62,7 @@ from tokjax.datasets.fields.text_fields import (
     TokenizedTextField,
 )
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, DatasetMismatchError, Hint
-from tokjax.models.byte_level import byte_level
+from tokjax.models.characters import byte_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

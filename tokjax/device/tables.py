@@ -89,6 +89,7 @@ def _check_tokenizer(tokenizer: Any) -> tuple[PatternSplitter, list[BoundaryTabl
         "normalizer": tokenizer.normalizer is not None,
         "add_prefix_space": tokenizer.add_prefix_space,
         "trim_offsets": tokenizer.trim_offsets is not None,
+        "dropout": tokenizer.dropout is not None,
     }
     for name, is_set in unsupported.items():
         if is_set:

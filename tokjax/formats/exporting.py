@@ -73,6 +73,10 @@ def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Forma
         raise UnsupportedTokenizerError(
             f"format={format!r} is for a {kind.__name__}, not a {type(tokenizer).__name__}"
         )
+    if format != "tokjax" and getattr(tokenizer, "dropout", None) is not None:
+        raise UnsupportedTokenizerError(
+            f"format={format!r} has no dropout with a seed; pass the plain tokenizer"
+        )
     is_directory = file != Path(path)
     contents, config = build(tokenizer, is_directory)
     files = dict(zip([file, *map(file.with_name, FORMATS[format].names[1:])], contents, strict=True))

@@ -28,7 +28,7 @@ from tokjax.errors import (
     UnsupportedTokenizerError,
 )
 from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, parse_json_object
-from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer
 from tokjax.models.format_errors import as_format_errors, check_vocab_size, read_bytes
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.patterns import find_pattern_name
@@ -264,7 +264,7 @@ def _make_tokenizer(
     """Makes a tokenizer of ranks. Those roles of the encoding apply that its special tokens can have."""
     special = encoding.special_tokens
     vocabulary = make_vocabulary(ranks, special, select_roles(encoding.roles, {}, special), EMPTY_TEMPLATE)
-    return make_byte_level_bpe(vocabulary, encoding.pattern, normalizer)
+    return ByteLevelBPE(vocabulary, encoding.pattern, normalizer)
 
 
 def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> Encoding | None:

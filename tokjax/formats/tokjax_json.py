@@ -24,8 +24,17 @@ from tokjax._util.atomic_files import check_path, compute_json_checksum, write_a
 from tokjax._util.urls import reject_urls
 from tokjax.core.json_records import get_models, read_record, to_json_values
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface import library  # noqa: F401 (registers its type)
+from tokjax.formats.huggingface import library  # noqa: F401 (registers its type, as the next modules do)
 from tokjax.formats.tokenizer_files import parse_json_object
+from tokjax.models import (  # noqa: F401
+    byte_bpe,
+    characters,
+    metaspace_bpe,
+    sentencepiece,
+    unigram,
+    word_bpe,
+    wordpiece,
+)
 from tokjax.models.format_errors import as_format_errors, read_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 

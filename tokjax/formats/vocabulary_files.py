@@ -36,12 +36,12 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     read_merges,
 )
-from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
 from tokjax.models.word_base import make_word_vocabulary
-from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, WordBPE, make_word_bpe
+from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, WordBPE
 from tokjax.models.wordpiece import wordpiece
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES
@@ -146,7 +146,7 @@ def read_gpt2(
         return loaded
     if not isinstance(loaded, ByteLevelBPE):
         raise InvalidArgumentError(f"{source}: can't be split by another pattern; it is {loaded!r}")
-    return make_byte_level_bpe(loaded.vocabulary, pattern, "auto", merges=loaded.merges)
+    return ByteLevelBPE(loaded.vocabulary, pattern, "auto", merges=loaded.merges)
 
 
 def _check_has_all_bytes(source: Path, forms: Mapping[str, int]) -> None:
@@ -306,7 +306,7 @@ def read_word_bpe(
     with as_format_errors(str(source)):
         vocabulary = make_word_vocabulary(tokens, special, roles, optional_tokens=())
         check_comparisons(vocabulary.special)
-        return make_word_bpe(
+        return WordBPE(
             vocabulary,
             pairs,
             _UNCHANGED,

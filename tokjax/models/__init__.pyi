@@ -1,14 +1,11 @@
-from .bpe_dropout import (
-    BPEDropout as BPEDropout,
+from .bpe_base import (
     with_dropout as with_dropout,
 )
 from .byte_bpe import (
     ByteLevelBPE as ByteLevelBPE,
 )
-from .byte_level import (
+from .characters import (
     ByteTokenizer as ByteTokenizer,
-)
-from .char_level import (
     CharTokenizer as CharTokenizer,
 )
 from .custom_splitter import (
@@ -30,9 +27,7 @@ from .unigram import (
 from .word_bpe import (
     WordBPE as WordBPE,
 )
-from .word_level import (
-    WordLevelTokenizer as WordLevelTokenizer,
-)
 from .wordpiece import (
+    WordLevelTokenizer as WordLevelTokenizer,
     WordPieceTokenizer as WordPieceTokenizer,
 )

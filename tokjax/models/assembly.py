@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.encoded_segments import Corrections, EncodedSegments
+    from tokjax.bpe.chunks import Corrections, EncodedSegments
 
 
 Integer = TypeVar("Integer", np.int32, np.int64)

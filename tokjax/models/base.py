@@ -18,27 +18,25 @@ import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from functools import cached_property, partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
 
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.cache_exchange import is_copying_to_worker
-from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_choice, check_text, check_texts
 from tokjax._util.display import render_html
 from tokjax._util.threads import resolve_num_threads
-from tokjax.bpe.chunks import Segments, as_segments
-from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.bpe.chunks import EncodedSegments, Segments, as_segments
 from tokjax.core import protocol
-from tokjax.core.json_records import is_record, to_json_values
-from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
-from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
+from tokjax.core.json_records import get_hints, is_record, list_choices, to_json_values
+from tokjax.core.pretokens import PreTokens, pre_tokenize, raise_without_pretokens
+from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import (
     count_bytes,
     encode_segment,
-    find_character_starts,
     from_characters,
     to_characters,
 )
@@ -64,7 +62,7 @@ from tokjax.pretokenize.special_tokens import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.protocol import Special
@@ -90,10 +88,16 @@ class TokenizerRecord(MethodHints):
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """Returns a copy with another vocabulary, or the tokenizer itself if it has this one."""
-        if vocabulary is self.vocabulary:
-            return self
-        updated: Any = dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
-        return updated  # type: ignore[no-any-return]
+        return self if vocabulary is self.vocabulary else self._change(vocabulary=vocabulary)
+
+    def _change(self, **values: Any) -> Self:
+        """Returns a copy in which some fields have other values, which are known to be valid."""
+        changed = object.__new__(type(self))
+        vars(changed).update(self._get_fields() | values)
+        return changed
+
+    def _get_fields(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def _to_fingerprint_json(self) -> Any:
         """Returns values that define the tokenizer; the fingerprint is their checksum.
@@ -106,8 +110,16 @@ class TokenizerRecord(MethodHints):
         return self if is_record(self) else None
 
     def _get_repr_options(self) -> Mapping[str, Any]:
-        """Returns the options that `repr` shows between the vocabulary size and the special tokens."""
-        return {}
+        """Returns the options that `repr` shows between the vocabulary size and the special tokens.
+
+        By default, those that differ from their default. Of tuples with `repr=False`, it is the length.
+        """
+        values = {each: getattr(self, each.name) for each in fields(self)[1:]}  # type: ignore[arg-type]
+        return {
+            each.name: value if each.repr else len(value)
+            for each, value in values.items()
+            if value != each.default and (each.repr or isinstance(value, tuple))
+        }
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -116,15 +128,15 @@ class TokenizerRecord(MethodHints):
             return protocol.fingerprint.dispatch(object)(self)
         return compute_json_checksum(definition, to_json_values)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the dataclass fields and leaves out cached properties.
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles and copies the dataclass fields, and leaves out cached properties.
 
         The copy of a worker process also gets the engine, whose tables take time to build.
         """
-        arguments = tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        state = self._get_fields()
         if is_copying_to_worker() and "_engine" in vars(self):
-            return type(self), arguments, {"_engine": vars(self)["_engine"]}
-        return type(self), arguments
+            state["_engine"] = vars(self)["_engine"]
+        return state
 
     _repr_html_ = render_html
 
@@ -161,6 +173,17 @@ class SegmentModel(TokenizerRecord, ABC):
 
     model: ClassVar[str]
 
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+            InvalidArgumentError: an option is none of the values that its annotation allows.
+        """
+        hints = get_hints(type(self))
+        for field in fields(self):  # type: ignore[arg-type]
+            if choices := list_choices(hints[field.name]):
+                check_choice(field.name, getattr(self, field.name), choices)
+
     @property
     def normalization(self) -> str | None:
         """Name of the normalization that is applied before a text is split, or `None`."""
@@ -187,17 +210,6 @@ class SegmentModel(TokenizerRecord, ABC):
         It is used where the model returns no spans.
         """
         return self.vocabulary.byte_lengths
-
-    def find_pretokens(self, text: str) -> Sequence[tuple[int, int]]:
-        """Returns the spans of the pre-tokens of a segment, in characters, as in `text[start:stop]`.
-
-        By default, it raises an error: the model encodes segments without splitting them first.
-
-        Args:
-            text: segment, already normalized, as `to_characters` returns it.
-        """
-        del text  # for models that have pre-tokens
-        raise_without_pretokens(self, "it encodes a text as a whole")
 
     @cached_property
     def _normalized_names(self) -> Mapping[str, str]:
@@ -275,6 +287,32 @@ class SegmentModel(TokenizerRecord, ABC):
                 of its span.
         """
         return offsets
+
+
+class JoiningModel(SegmentModel):
+    """Base class of tokenizers whose decoding does more than to concatenate tokens."""
+
+    @abstractmethod
+    def join_tokens(self, ids: list[int]) -> bytes:
+        """Returns the text of tokens, at least one."""
+
+    @property
+    def is_skipped(self) -> NDArray[np.bool_]:
+        """Mask of the ids that decoding with `skip_special_tokens` leaves out, `bool`, shape `(size,)`."""
+        return self.vocabulary.is_skipped
+
+
+@protocol.decode_bytes.register(JoiningModel)
+def _decode_bytes(tokenizer: JoiningModel, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
+    flat = protocol.as_flat_ids(ids)
+    tokenizer.vocabulary.check_ids(flat)
+    if skip_special_tokens:
+        flat = flat[~tokenizer.is_skipped.take(flat)]
+    return tokenizer.join_tokens(flat.tolist()) if len(flat) else b""
+
+
+protocol.decode_batch.register(JoiningModel)(protocol.decode_row_by_row)
+find_decode_context.register(JoiningModel)(keep_last_visible_id)
 
 
 class SplitRows(NamedTuple):
@@ -418,8 +456,7 @@ def _make_special(tokenizer: SegmentModel, names: frozenset[str]) -> SegmentMode
     if merges := getattr(tokenizer, "merges", None):  # text must not become one of them
         forms = {*names, *map(str.encode, names)}
         kept = tuple(each for each in merges if forms.isdisjoint((*each, each[0] + each[1])))
-        changed: Any = dataclasses.replace(tokenizer, merges=kept)  # type: ignore[type-var]
-        tokenizer = changed
+        tokenizer = tokenizer._change(merges=kept)
     return tokenizer.replace_vocabulary(vocabulary)
 
 
@@ -487,34 +524,8 @@ def encode_ids(
 
 
 @pre_tokenize.register(SegmentModel)
-def _pre_tokenize(
-    tokenizer: SegmentModel,
-    text: Text,
-    *,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-) -> PreTokens:
-    check_text(text, "text", MANY_TEXTS_ADVICE)
-    segments, rows, matched = split_rows(
-        tokenizer,
-        [text],
-        add_special_tokens=False,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
-    characters = segments.get_characters()
-    segment_bytes = list(map(from_characters, characters))
-    spans = [
-        find_character_starts(data)[np.array(tokenizer.find_pretokens(segment), np.int64).reshape(-1, 2)]
-        for data, segment in zip(segment_bytes, characters, strict=True)
-    ]
-    # The rows are assembled as those of tokens are, with pre-tokens in place of tokens.
-    splits = make_row_splits(map(len, spans))
-    encoded = EncodedSegments(np.zeros(splits[-1], np.int32), splits, None, np.concatenate(spans))
-    nbytes = np.fromiter(map(len, segment_bytes), np.int64)
-    offsets = compute_offsets_from_spans(assemble(encoded, rows), encoded, rows, nbytes)
-    between = [*matched, b""]
-    return make_pretokens(b"".join(chain.from_iterable(zip(segment_bytes, between, strict=True))), offsets)
+def _pre_tokenize(tokenizer: SegmentModel, text: Text, **special: Any) -> PreTokens:  # noqa: ARG001
+    raise_without_pretokens(tokenizer, "it encodes a text as a whole")
 
 
 def make_batch(

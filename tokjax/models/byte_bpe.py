@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.checks import check_bool, check_choice
-from tokjax.bpe import array_engine
+from tokjax.bpe.array_engine import join_ids_read_only
+from tokjax.bpe.dropout import Dropout
 from tokjax.bpe.merge_rules import (
     MergeRules,
     make_rules_from_merges,
@@ -21,22 +20,20 @@ from tokjax.bpe.merge_rules import (
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.json_records import register_record
-from tokjax.core.records import make_result_without_copy
-from tokjax.core.utf8 import is_encodable
+from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize
+from tokjax.core.records import freeze, make_result_without_copy
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.base import SegmentModel, encode_ids
+from tokjax.models.bpe_base import BPEModel
 from tokjax.models.metaspace import (
-    TRIM_OFFSETS_VALUES,
     TokenSpaces,
     TrimOffsets,
     compute_prefix_corrections,
     count_token_spaces,
     prepend_spaces,
 )
-from tokjax.models.short_text_columns import ShortTextColumns
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
-from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
+from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
 if TYPE_CHECKING:
@@ -44,18 +41,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.bpe.chunks import Segments
-    from tokjax.bpe.dropout import Dropout
-    from tokjax.bpe.encoded_segments import EncodedSegments
-    from tokjax.core.protocol import Special
+    from tokjax.bpe.chunks import EncodedSegments, Segments
     from tokjax.core.records import TokenizationResult
     from tokjax.core.utf8 import Text
 
 Normalizer = Literal["nfc"]
 
 
+@register_record()
 @dataclass(frozen=True, repr=False)
-class ByteLevelBPE(SegmentModel):
+class ByteLevelBPE(BPEModel):
     """Byte-level BPE tokenizer. Create it with `byte_level_bpe` and use it through the generic functions.
 
     Tokenizers with equal fields are equal. Pickling leaves out the caches. Threads can share a tokenizer.
@@ -73,17 +68,46 @@ class ByteLevelBPE(SegmentModel):
             text and after each special token that is matched in it.
         trim_offsets: tokens whose spans leave out leading and trailing spaces: `"all"`, `"but_first"` (all
             but a token at the start of a text that begins with a single space), or `None`.
+        dropout: probability and seed of BPE dropout, or `None`; see `with_dropout`.
     """
 
     model = "byte_level_bpe"
 
     vocabulary: Vocabulary
     pattern: Pattern
-    normalizer: Normalizer | None = None
-    merges: tuple[tuple[bytes, bytes], ...] | None = field(default=None, repr=False)
-    ignore_merges: bool = True
+    normalizer: Normalizer | Literal["auto"] | None = "auto"
+    merges: Sequence[tuple[bytes, bytes]] | None = field(default=None, repr=False)
+    ignore_merges: bool | None = None
     add_prefix_space: bool = False
     trim_offsets: TrimOffsets | None = None
+    dropout: Dropout | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the fields, and replaces values that stand for others, as `byte_level_bpe` describes.
+
+        Raises:
+            InvalidArgumentError: a field is invalid.
+        """
+        super().__post_init__()
+        missing = [i for i in range(256) if bytes([i]) not in self.vocabulary.ordinary]
+        if missing:
+            raise InvalidArgumentError(
+                f"ranks must contain every single byte, and has no {bytes(missing[:1])!r} "
+                f"({len(missing)} of 256 missing)"
+            )
+        if self.merges is None and self.ignore_merges is False:
+            raise InvalidArgumentError(
+                "ignore_merges=False needs merges; pass merges=[...], or leave ignore_merges out"
+            )
+        fields = vars(self)
+        fields["pattern"] = make_pattern_splitter(self.pattern).pattern
+        if self.normalizer == "auto":
+            fields["normalizer"] = get_default_normalizer(self.pattern)
+        if self.ignore_merges is None:
+            fields["ignore_merges"] = self.merges is None
+        if self.merges is not None:
+            fields["merges"] = parse_merge_pairs(self.merges, bytes)
+        self.rules  # noqa: B018 (raises if the merges are invalid)
 
     @property
     def normalization(self) -> str | None:
@@ -91,28 +115,15 @@ class ByteLevelBPE(SegmentModel):
         return self.normalizer
 
     def encode_segments(
-        self,
-        segments: Segments,
-        threads: int = 1,
-        *,
-        sources: bool = True,
-        dropout: Dropout | None = None,
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, already normalized, independently of one another."""
-        if not self.add_prefix_space:
-            return self._engine.encode_segments(segments, threads, begins_word=sources, dropout=dropout)
-        split = prepend_spaces(segments)
-        encoded = self._engine.encode_segments(split, threads, begins_word=sources, dropout=dropout)
-        if not sources:
+        split = prepend_spaces(segments) if self.add_prefix_space else segments
+        encoded = self._engine.encode_segments(split, threads, sources=sources)
+        if not sources or not self.add_prefix_space:
             return encoded
         corrections = compute_prefix_corrections(encoded, segments, split, self.vocabulary.byte_lengths)
         return encoded._replace(corrections=corrections)
-
-    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
-        """Returns the spans of the pre-tokens of a segment: the parts that the pattern splits it into."""
-        prefix = "" if not self.add_prefix_space or not text or text.startswith(" ") else " "
-        bounds = accumulate(map(len, make_pattern_splitter(self.pattern).split(prefix + text)), initial=0)
-        return list(pairwise(max(bound - len(prefix), 0) for bound in bounds))
 
     def adjust_offsets(
         self, ids: NDArray[np.int32], offsets: NDArray[np.int64], matched: Mapping[int, bytes]
@@ -124,62 +135,28 @@ class ByteLevelBPE(SegmentModel):
             else self._token_spaces.trim_spans(ids, offsets, matched, self.trim_offsets)
         )
 
-    @cached_property
-    def _engine(self) -> array_engine.ArrayEngine:
-        return array_engine.ArrayEngine(self.rules, PatternPreTokenizer(make_pattern_splitter(self.pattern)))
+    def _make_pre_tokenizer(self) -> PatternPreTokenizer:
+        return PatternPreTokenizer(make_pattern_splitter(self.pattern))
 
     @cached_property
     def rules(self) -> MergeRules:
         """Merge rules of the tokenizer, built when first used."""
         if self.merges is None:
             return make_rules_from_ranks(self.vocabulary.ordinary)
-        return make_rules_from_merges(self.vocabulary.ordinary, self.merges, ignore_merges=self.ignore_merges)
+        ignore_merges = bool(self.ignore_merges)
+        return make_rules_from_merges(self.vocabulary.ordinary, self.merges, ignore_merges=ignore_merges)
 
     @cached_property
     def _token_spaces(self) -> TokenSpaces:
         return count_token_spaces(self.vocabulary)
 
-    def _get_simple_text(self, text: Any) -> str | None:
-        """Returns a text that can take the fast path for short texts, else `None`.
-
-        The text must be short, unchanged by normalization, and free of characters that could begin a special
-        or added token.
-        """
-        if type(self) is not ByteLevelBPE:
-            return None  # a subclass may encode differently
-        if not isinstance(text, str):
-            if not isinstance(text, bytes):
-                return None  # an error message follows
-            try:
-                text = text.decode("utf-8")
-            except UnicodeDecodeError:
-                return None
-        if len(text) > array_engine.FEW_CHARACTERS or self.add_prefix_space:
+    def _prepare_short(self, text: str) -> str | None:
+        if self.add_prefix_space or (self.normalizer is not None and not text.isascii()):
             return None
-        for beginning in self._special_beginnings:  # faster than any()
-            if beginning in text:
-                return None
-        return text if text.isascii() or (self.normalizer is None and is_encodable(text)) else None
-
-    @cached_property
-    def _special_beginnings(self) -> tuple[str, ...]:
-        return find_shared_prefixes(self.vocabulary.split_token_names)
-
-    @cached_property
-    def _template_ids(self) -> tuple[bytes, bytes]:
-        """Ids that the template inserts before and after a text, as the bytes of `int32` arrays."""
-        before, after = map(array_engine.ids_to_bytes, self.vocabulary.template_token_ids)
-        return before, after
+        return text
 
     def _to_fingerprint_json(self) -> Any:
-        return replace(self, pattern=make_pattern_splitter(self.pattern).expression)
-
-    def _get_repr_options(self) -> dict[str, Any]:
-        options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim_offsets")}
-        repr_options = {"pattern": self.pattern} | {name: value for name, value in options.items() if value}
-        if self.merges is not None:
-            repr_options |= {"merges": len(self.merges), "ignore_merges": self.ignore_merges}
-        return repr_options
+        return self._change(pattern=make_pattern_splitter(self.pattern).expression)
 
 
 def byte_level_bpe(
@@ -245,61 +222,9 @@ def byte_level_bpe(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
-    return make_byte_level_bpe(
-        vocabulary,
-        pattern,
-        normalizer,
-        merges=merges,
-        ignore_merges=ignore_merges,
-        add_prefix_space=add_prefix_space,
-        trim_offsets=trim_offsets,
+    return ByteLevelBPE(
+        vocabulary, pattern, normalizer, merges, ignore_merges, add_prefix_space, trim_offsets
     )
-
-
-@register_record(ByteLevelBPE)
-def make_byte_level_bpe(
-    vocabulary: Vocabulary,
-    pattern: Pattern,
-    normalizer: Normalizer | Literal["auto"] | None = "auto",
-    *,
-    merges: Sequence[tuple[bytes, bytes]] | None = None,
-    ignore_merges: bool | None = None,
-    add_prefix_space: bool = False,
-    trim_offsets: TrimOffsets | None = None,
-) -> ByteLevelBPE:
-    """Makes a tokenizer from a vocabulary. The other arguments are those of `byte_level_bpe`.
-
-    Raises:
-        InvalidArgumentError: an argument is invalid.
-    """
-    missing = [i for i in range(256) if bytes([i]) not in vocabulary.ordinary]
-    if missing:
-        raise InvalidArgumentError(
-            f"ranks must contain every single byte, and has no {bytes(missing[:1])!r} "
-            f"({len(missing)} of 256 missing)"
-        )
-    check_choice("normalizer", normalizer, ("auto", "nfc", None))
-    check_choice("trim_offsets", trim_offsets, TRIM_OFFSETS_VALUES)
-    check_choice("ignore_merges", ignore_merges, (True, False, None))
-    check_bool("add_prefix_space", add_prefix_space)
-    if merges is None and ignore_merges is False:
-        raise InvalidArgumentError(
-            "ignore_merges=False needs merges; pass merges=[...], or leave ignore_merges out"
-        )
-    pattern = make_pattern_splitter(pattern).pattern
-    if normalizer == "auto":
-        normalizer = get_default_normalizer(pattern)
-    tokenizer = ByteLevelBPE(
-        vocabulary,
-        pattern,
-        normalizer,
-        None if merges is None else parse_merge_pairs(merges, bytes),
-        ignore_merges=merges is None if ignore_merges is None else ignore_merges,
-        add_prefix_space=add_prefix_space,
-        trim_offsets=trim_offsets,
-    )
-    tokenizer.rules  # noqa: B018 (raises if the merges are invalid)
-    return tokenizer
 
 
 def get_default_normalizer(pattern: Pattern) -> Normalizer | None:
@@ -327,37 +252,73 @@ def _map_offsets_to_input(tokenizer: ByteLevelBPE, text: Text, offsets: ArrayLik
     return map_spans_back(align_nfc(text, tokenizer.vocabulary.split_token_names), spans)
 
 
-@protocol.encode.register(ByteLevelBPE)
-def _encode(
-    tokenizer: ByteLevelBPE,
-    text: Text,
-    *,
-    add_special_tokens: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-) -> NDArray[np.int32]:
-    if allowed_special == () and disallowed_special == "all":
-        simple = tokenizer._get_simple_text(text)
-        if simple is not None:
-            before, after = tokenizer._template_ids if add_special_tokens else (b"", b"")
-            return array_engine.join_ids(tokenizer._engine.encode_short(simple, before, after))
-    return encode_ids(
-        tokenizer,
-        text,
-        add_special_tokens=add_special_tokens,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
+@dataclass(eq=False, repr=False)
+class _ShortTextColumns:
+    """Columns of one text in which no special or added token is matched.
+
+    Offsets are computed without a batch, because most callers read them. All other columns are those of a
+    batch of one text.
+
+    Attributes:
+        tokenizer: tokenizer of the text. The bytes of its tokens, concatenated, are the text.
+        text: the text.
+        ids: ids of the text, with those that the template inserts, `int32`, shape `(n,)`.
+        add_special_tokens: as in `encode_result`, like all other options.
+        return_offsets: as in `encode_result`.
+        return_masks: as in `encode_result`.
+    """
+
+    tokenizer: ByteLevelBPE
+    text: Text
+    ids: NDArray[np.int32]
+    add_special_tokens: bool
+    return_offsets: bool
+    return_masks: bool
+
+    def __call__(self, name: str) -> Any:
+        """Returns a column, `None` if it was not requested. Arrays are read-only."""
+        if name == "offsets" and self.return_offsets:
+            return self._compute_offsets()
+        return getattr(self._batch_result, name)
+
+    def _compute_offsets(self) -> NDArray[np.int64]:
+        """Computes the offsets as running sums of token lengths, as `tokjax.models.assembly` describes."""
+        ids, vocabulary = self.ids, self.tokenizer.vocabulary
+        before, after = map(len, vocabulary.template_token_ids) if self.add_special_tokens else (0, 0)
+        stop = len(ids) - after
+        lengths = self.tokenizer.text_byte_lengths.take(ids)
+        lengths[:before] = lengths[stop:] = 0
+        offsets = np.empty((len(ids), 2), np.int64)
+        np.cumsum(lengths, out=offsets[:, 1])
+        np.subtract(offsets[:, 1], lengths, out=offsets[:, 0])
+        offsets += 1
+        offsets[:before] = offsets[stop:] = 0  # the sentinel
+        return freeze(self.tokenizer.adjust_offsets(ids, offsets, {}))
+
+    @cached_property
+    def _batch_result(self) -> TokenizationResult:
+        return protocol.encode_texts(
+            self.tokenizer,
+            [self.text],
+            add_special_tokens=self.add_special_tokens,
+            return_offsets=self.return_offsets,
+            return_masks=self.return_masks,
+        )[0]
 
 
 @protocol.encode_short_result.register(ByteLevelBPE)
 def _encode_short_result(
     tokenizer: ByteLevelBPE, text: Text, *, add_special_tokens: bool, return_offsets: bool, return_masks: bool
 ) -> TokenizationResult | None:
-    simple = tokenizer._get_simple_text(text)
-    if simple is None:
+    parts = tokenizer.encode_short(text, add_special_tokens=add_special_tokens)
+    if parts is None:
         return None
-    before, after = tokenizer._template_ids if add_special_tokens else (b"", b"")
-    ids = array_engine.join_ids_read_only(tokenizer._engine.encode_short(simple, before, after))
-    columns = ShortTextColumns(tokenizer, text, ids, add_special_tokens, return_offsets, return_masks)
+    ids = join_ids_read_only(parts)
+    columns = _ShortTextColumns(tokenizer, text, ids, add_special_tokens, return_offsets, return_masks)
     return make_result_without_copy(ids, tokenizer.result_metadata, columns)
+
+
+@pre_tokenize.register(ByteLevelBPE)
+def _pre_tokenize(tokenizer: ByteLevelBPE, text: Text, **special: Any) -> PreTokens:
+    untrimmed = tokenizer._change(trim_offsets=None, _plain_engine=tokenizer._plain_engine)
+    return group_by_word(untrimmed, text, **special)

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.core import protocol
-from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import to_characters
+from tokjax.core.utf8 import find_character_starts
+from tokjax.core.vocabulary import Vocabulary  # noqa: TC001 (the types of fields are read)
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.base import SegmentModel
 from tokjax.models.word_base import make_word_vocabulary
-from tokjax.offsets import char_to_byte_spans
+from tokjax.models.wordpiece import LongestMatchModel
+from tokjax.pretokenize.bert_normalizer import BertNormalizer
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Segments
-    from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.bpe.chunks import EncodedSegments, Pieces, Segments
+    from tokjax.core.vocabulary import Role
 
 SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
 """Returns the words of a text, or the position of each word: `(start, stop)`, as in `text[start:stop]`."""
 
 
 @dataclass(frozen=True, repr=False)
-class CallableTokenizer(SegmentModel):
+class CallableTokenizer(LongestMatchModel):
     """Tokenizer that splits texts with a custom function. Create it with `from_callable`.
 
     Decoding puts spaces between words. The tokenizer can be pickled if the function can. It can't be saved to
@@ -43,10 +40,17 @@ class CallableTokenizer(SegmentModel):
     """
 
     model = "callable"
+    normalizer = BertNormalizer(False, False, False, False)
+    continuing_prefix = None
+    max_word_characters = None
 
     vocabulary: Vocabulary
-    split: SplitFunction
+    split: SplitFunction = field(repr=False)
     name: str
+
+    @property
+    def _pre_tokenizer(self) -> _CallablePreTokenizer:
+        return _CallablePreTokenizer(self.split, self.name)
 
     def encode_segments(
         self,
@@ -56,36 +60,7 @@ class CallableTokenizer(SegmentModel):
         sources: bool = True,
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another, in one thread."""
-        ids: list[int] = []
-        lengths: list[int] = []
-        spans = [np.zeros((0, 2), np.int64)]
-        for text in segments.encode():
-            characters = to_characters(text)
-            word_spans = self.find_pretokens(characters)
-            ids += [self._token_ids.get(characters[start:stop], self._unknown) for start, stop in word_spans]
-            lengths.append(len(word_spans))
-            if sources:
-                spans.append(char_to_byte_spans(text, np.array(word_spans, np.int64).reshape(-1, 2)) - 1)
-        splits = make_row_splits(lengths)
-        if not sources:
-            return EncodedSegments(np.array(ids, np.int32), splits, None)
-        begins = np.ones(len(ids), bool)
-        return EncodedSegments(np.array(ids, np.int32), splits, begins, np.concatenate(spans))
-
-    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
-        """Returns the spans of the words that the function returns for a segment."""
-        return _find_spans(text, list(self.split(text)), self.name)
-
-    @cached_property
-    def _unknown(self) -> int:
-        return self.vocabulary.require_role("unk", "a vocabulary of words")
-
-    @cached_property
-    def _token_ids(self) -> dict[str, int]:
-        return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
-
-    def _get_repr_options(self) -> dict[str, Any]:
-        return {"name": self.name}
+        return super().encode_segments(segments, sources=sources)
 
     def _to_fingerprint_json(self) -> Any:
         if not self.name:
@@ -138,7 +113,6 @@ def from_callable(
     roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     vocabulary = make_word_vocabulary(tokens, special_tokens, roles)
-    vocabulary.require_role("unk", "a vocabulary of words")
     if name is None:
         qualname = getattr(split, "__qualname__", "")  # has a "<" for lambdas and local functions
         name = (
@@ -149,26 +123,58 @@ def from_callable(
     return CallableTokenizer(vocabulary, split, name)
 
 
-def _find_spans(text: str, words: list[Any], name: str) -> list[tuple[int, int]]:
-    """Returns the character spans of words, in order.
+class _CallablePreTokenizer(NamedTuple):
+    """Pre-tokenizer of a function, which gets each text as a whole.
 
-    A word that is a string is located at its first occurrence after the word before it.
-
-    Raises:
-        InvalidArgumentError: a word is empty, not in the rest of the text, or of the wrong type.
+    Attributes:
+        split: the function.
+        name: its name, for errors.
     """
-    word_spans: list[tuple[int, int]] = []
-    min_start = 0
-    for word in words:
-        start, stop = _find_span(word, text, min_start)
-        if not min_start <= start < stop <= len(text):
-            raise InvalidArgumentError(
-                f"{name or 'the function'} returned the word {word!r}, which is not in the text at or after "
-                f"character {min_start}; return words as they are, in order, or as positions (start, stop)"
-            )
-        word_spans.append((start, stop))
-        min_start = stop
-    return word_spans
+
+    split: SplitFunction
+    name: str
+
+    def find_spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the words of a text, in characters.
+
+        A word that is a string is located at its first occurrence after the word before it.
+
+        Raises:
+            InvalidArgumentError: a word is empty, not in the rest of the text, or of the wrong type.
+        """
+        word_spans: list[tuple[int, int]] = []
+        min_start = 0
+        for word in self.split(text):
+            start, stop = _find_span(word, text, min_start)
+            if not min_start <= start < stop <= len(text):
+                raise InvalidArgumentError(
+                    f"{self.name or 'the function'} returned the word {word!r}, which is not in the text at "
+                    f"or after character {min_start}; return words as they are, in order, or as positions "
+                    "(start, stop)"
+                )
+            word_spans.append((start, stop))
+            min_start = stop
+        return word_spans
+
+    def find_split(self, text: str, target: int) -> int:  # noqa: ARG002 (part of `PreTokenizer`)
+        """Returns the end of the text."""
+        return len(text)
+
+    def find_bounds(
+        self,
+        text: bytes,
+        pieces: Pieces,
+        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the byte positions at which words start and stop, as `PreTokenizer` specifies."""
+        firsts = make_row_splits([len(piece) + 1 for piece in pieces.texts]).tolist()
+        spans = [
+            (first + start, first + stop)
+            for first, piece in zip(firsts, pieces.texts, strict=False)
+            for start, stop in self.find_spans(piece)
+        ]
+        starts, stops = find_character_starts(text)[np.array(spans, np.int64).reshape(-1, 2)].T
+        return starts, stops
 
 
 def _find_span(word: Any, text: str, min_start: int) -> tuple[int, int]:
@@ -179,18 +185,3 @@ def _find_span(word: Any, text: str, min_start: int) -> tuple[int, int]:
     if isinstance(word, Sequence) and len(word) == 2 and all(isinstance(bound, int) for bound in word):
         return word[0], word[1]
     return -1, -1
-
-
-@protocol.decode_bytes.register(CallableTokenizer)
-def _decode_bytes(
-    tokenizer: CallableTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
-) -> bytes:
-    flat: NDArray[np.int32] = protocol.as_flat_ids(ids)
-    vocabulary = tokenizer.vocabulary
-    vocabulary.check_ids(flat)
-    visible_ids = flat[~vocabulary.is_special.take(flat)] if skip_special_tokens else flat
-    return b" ".join(map(vocabulary.bytes_by_id.__getitem__, visible_ids.tolist()))
-
-
-protocol.decode_batch.register(CallableTokenizer)(protocol.decode_row_by_row)
-find_decode_context.register(CallableTokenizer)(keep_last_visible_id)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.encoded_segments import Corrections
-from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, make_rules_from_merges
+from tokjax.bpe.chunks import Corrections
+from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_merges, make_rules_from_merges
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Segments
-    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.chunks import EncodedSegments, Segments
     from tokjax.core.vocabulary import Vocabulary
 
 
@@ -182,7 +182,8 @@ def make_rules_from_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, s
     except RulesTooLargeError:
         raise
     except (KeyError, InvalidArgumentError):
-        _reject_merges(merges, ids)
+        check_merges(merges, partial(_find_merge_problem, ids))
+        raise
 
 
 def list_missing_forms(forms: Container[str]) -> list[str]:
@@ -224,19 +225,10 @@ def _decode_pieces(forms: list[str]) -> list[bytes]:
     return text.encode("utf-8", "surrogatepass").split(_SEPARATOR.encode("utf-8", "surrogatepass"))
 
 
-def _reject_merges(merges: Sequence[tuple[str, str]], ids: Mapping[str, int]) -> NoReturn:
-    """Raises `InvalidArgumentError` for the first invalid merge. At least one must be invalid."""
-    seen: set[tuple[str, str]] = set()
-    for left, right in merges:
-        for form in (left, right, left + right):
-            about = f"there is no token {form!r}"
-            if form in ids:
-                about = f"{form!r} can't be part of a text" + (
-                    f"; write {METASPACE!r} for a space" if " " in form else ""
-                )
-            if form not in ids or " " in form or form in _BYTES_BY_FORM:
-                raise InvalidArgumentError(f"the merge of {left!r} and {right!r}: {about}")
-        if (left, right) in seen:
-            break
-        seen.add((left, right))
-    raise InvalidArgumentError(f"duplicate merge of {left!r} and {right!r}")
+def _find_merge_problem(ids: Mapping[str, int], left: str, right: str) -> str | None:
+    for form in (left, right, left + right):
+        if form not in ids:
+            return f"there is no token {form!r}"
+        if " " in form or form in _BYTES_BY_FORM:
+            return f"{form!r} can't be part of a text" + f"; write {METASPACE!r} for a space" * (" " in form)
+    return None

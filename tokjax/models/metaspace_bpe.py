@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.checks import check_bool, check_choice
-from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine, join_ids
-from tokjax.bpe.encoded_segments import Corrections
+from tokjax.bpe.chunks import Corrections
+from tokjax.bpe.dropout import Dropout
 from tokjax.bpe.merge_rules import parse_merge_pairs
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
-from tokjax.core import protocol
-from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.json_records import register_record
-from tokjax.core.pretokens import raise_without_pretokens
+from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_without_pretokens
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.utf8 import encode_segment, is_encodable
+from tokjax.core.utf8 import encode_segment
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.base import SegmentModel, encode_ids
+from tokjax.models.base import JoiningModel
+from tokjax.models.bpe_base import BPEModel
 from tokjax.models.metaspace import (
     METASPACE,
     build_piece_bytes,
@@ -31,27 +28,24 @@ from tokjax.models.metaspace import (
     make_rules_from_pieces,
 )
 from tokjax.models.word_base import parse_token_mapping
-from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
+from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Segments
-    from tokjax.bpe.dropout import Dropout
-    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.chunks import EncodedSegments, Segments
     from tokjax.bpe.merge_rules import MergeRules
-    from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
     from tokjax.core.utf8 import Text
 
 PrefixSpace = Literal["always", "missing", "first"]
-_PRETOKEN = re.compile(f"[ {METASPACE}][^ {METASPACE}]*|[^ {METASPACE}]+")
 
 
+@register_record()
 @dataclass(frozen=True, repr=False)
-class MetaspaceBPE(SegmentModel):
+class MetaspaceBPE(BPEModel, JoiningModel):
     """BPE tokenizer of pieces, as in Llama 2, Mistral and Gemma. Create it with `metaspace_bpe`.
 
     Spaces are part of tokens, written as `▁`. A `▁` in a text is read as a space. A character that is not in
@@ -74,15 +68,32 @@ class MetaspaceBPE(SegmentModel):
             nowhere.
         split_words: whether a pre-token begins at each space, so that nothing merges across it.
         strip: whether decoding removes a space at the start of the text.
+        dropout: probability and seed of BPE dropout, or `None`; see `with_dropout`.
     """
 
     model = "metaspace_bpe"
 
     vocabulary: Vocabulary
-    merges: tuple[tuple[str, str], ...] = field(repr=False)
+    merges: Sequence[tuple[str, str]] = field(repr=False)
     add_prefix_space: PrefixSpace | None
     split_words: bool
-    strip: bool
+    strip: bool | None
+    dropout: Dropout | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the fields, and replaces values that stand for others, as `metaspace_bpe` describes.
+
+        Raises:
+            InvalidArgumentError: a field is invalid.
+        """
+        super().__post_init__()
+        if self.split_words and self.add_prefix_space == "always":
+            raise InvalidArgumentError(
+                "split_words=True needs add_prefix_space='missing', 'first' or None, not 'always'"
+            )
+        strips = self.add_prefix_space is not None if self.strip is None else self.strip
+        vars(self).update(merges=parse_merge_pairs(self.merges, str), strip=strips)
+        self.rules  # noqa: B018 (raises if the merges are invalid)
 
     @property
     def offsets_reference(self) -> OffsetsReference:
@@ -90,16 +101,11 @@ class MetaspaceBPE(SegmentModel):
         return "input_text"
 
     def encode_segments(
-        self,
-        segments: Segments,
-        threads: int = 1,
-        *,
-        sources: bool = True,
-        dropout: Dropout | None = None,
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another."""
         split = segments._replace(texts=self._normalize_spaces(segments))
-        encoded = self._engine.encode_segments(split, threads, begins_word=False, dropout=dropout)
+        encoded = self._engine.encode_segments(split, threads, sources=False)
         if not sources:
             return encoded
         begins = self._begins_word.take(encoded.ids)
@@ -109,12 +115,6 @@ class MetaspaceBPE(SegmentModel):
         begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # a prefix alone is not a word
         corrections = _add_metaspace_corrections(corrections, encoded, segments, self.text_byte_lengths)
         return encoded._replace(begins_word=begins, corrections=corrections)
-
-    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
-        """Returns the spans of the pre-tokens of a segment, which begin at spaces."""
-        if not self.split_words:
-            raise_without_pretokens(self, "without split_words, it encodes a text as a whole")
-        return [match.span() for match in _PRETOKEN.finditer(text)]
 
     def _normalize_spaces(self, segments: Segments) -> list[str]:
         """Returns the texts of segments with spaces for `▁`, and with added spaces."""
@@ -137,27 +137,16 @@ class MetaspaceBPE(SegmentModel):
             return text
         return " " + text
 
-    def _is_simple(self, text: Text) -> bool:
-        """Returns whether a text can take the fast path for short texts.
+    def _prepare_short(self, text: str) -> str:
+        return self._normalize_space(text)
 
-        The text must be short, without lone surrogates, and free of characters that could begin a special or
-        added token.
-        """
-        if not isinstance(text, str) or len(text) > FEW_CHARACTERS:
-            return False
-        for beginning in self._token_beginnings:  # faster than any()
-            if beginning in text:
-                return False
-        return text.isascii() or is_encodable(text)
+    def _make_pre_tokenizer(self) -> AdjacencyPreTokenizer:
+        return AdjacencyPreTokenizer(self.rules.symbols, split_before_spaces=self.split_words)
 
-    @cached_property
-    def _token_beginnings(self) -> tuple[str, ...]:
-        return find_shared_prefixes(self.vocabulary.split_token_names)
-
-    @cached_property
-    def _engine(self) -> ArrayEngine:
-        pre_tokenizer = AdjacencyPreTokenizer(self.rules.symbols, split_before_spaces=self.split_words)
-        return ArrayEngine(self.rules, pre_tokenizer)
+    def join_tokens(self, ids: list[int]) -> bytes:
+        """Returns the text of tokens, at least one."""
+        text = b"".join(map(self._pieces.__getitem__, ids))
+        return text.removeprefix(b" ") if self.strip else text
 
     @cached_property
     def rules(self) -> MergeRules:
@@ -181,9 +170,6 @@ class MetaspaceBPE(SegmentModel):
         data = np.frombuffer(b"".join(self._pieces) + b"\0", np.uint8)
         begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
         return begins & (lengths > 0)
-
-    def _get_repr_options(self) -> dict[str, Any]:
-        return {"add_prefix_space": self.add_prefix_space, "split_words": self.split_words}
 
 
 def metaspace_bpe(
@@ -238,35 +224,7 @@ def metaspace_bpe(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
-    return make_metaspace_bpe(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
-
-
-@register_record(MetaspaceBPE)
-def make_metaspace_bpe(
-    vocabulary: Vocabulary,
-    merges: Sequence[tuple[str, str]],
-    add_prefix_space: PrefixSpace | None,
-    *,
-    split_words: bool,
-    strip: bool | None,
-) -> MetaspaceBPE:
-    """Makes a tokenizer from a vocabulary. The other arguments are those of `metaspace_bpe`.
-
-    Raises:
-        InvalidArgumentError: an argument is invalid.
-    """
-    check_choice("add_prefix_space", add_prefix_space, (*get_args(PrefixSpace), None))
-    check_bool("split_words", split_words)
-    check_choice("strip", strip, (True, False, None))
-    if split_words is True and add_prefix_space == "always":
-        raise InvalidArgumentError(
-            "split_words=True needs add_prefix_space='missing', 'first' or None, not 'always'"
-        )
-    pairs = parse_merge_pairs(merges, str)
-    strips_space = add_prefix_space is not None if strip is None else strip
-    tokenizer = MetaspaceBPE(vocabulary, pairs, add_prefix_space, split_words, strips_space)
-    tokenizer.rules  # noqa: B018 (raises if the merges are invalid)
-    return tokenizer
+    return MetaspaceBPE(vocabulary, merges, add_prefix_space, split_words, strip)
 
 
 def _get_token_ids(vocabulary: Vocabulary) -> dict[str, int]:
@@ -313,41 +271,13 @@ def _add_metaspace_corrections(
     return Corrections(*np.array(sorted(lengths.items()), np.int64).reshape(-1, 2).T)
 
 
-@protocol.encode.register(MetaspaceBPE)
-def _encode(
-    tokenizer: MetaspaceBPE,
-    text: Text,
-    *,
-    add_special_tokens: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-) -> NDArray[np.int32]:
-    plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
-    if plain and type(tokenizer) is MetaspaceBPE and tokenizer._is_simple(text):
-        return join_ids(tokenizer._engine.encode_short(tokenizer._normalize_space(text)))  # type: ignore[arg-type]
-    return encode_ids(
-        tokenizer,
-        text,
-        add_special_tokens=add_special_tokens,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
-
-
-@protocol.decode_bytes.register(MetaspaceBPE)
-def _decode_bytes(tokenizer: MetaspaceBPE, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
-    flat = protocol.as_flat_ids(ids)
-    tokenizer.vocabulary.check_ids(flat)
-    if skip_special_tokens:
-        flat = flat[~tokenizer.vocabulary.is_skipped.take(flat)]
-    text = b"".join(map(tokenizer._pieces.__getitem__, flat.tolist()))
-    return text.removeprefix(b" ") if tokenizer.strip else text
-
-
-protocol.decode_batch.register(MetaspaceBPE)(protocol.decode_row_by_row)
-find_decode_context.register(MetaspaceBPE)(keep_last_visible_id)
-
-
 @find_text_lengths.register(MetaspaceBPE)
 def _find_text_lengths(tokenizer: MetaspaceBPE) -> NDArray[np.int64]:
     return tokenizer.text_byte_lengths
+
+
+@pre_tokenize.register(MetaspaceBPE)
+def _pre_tokenize(tokenizer: MetaspaceBPE, text: Text, **special: Any) -> PreTokens:
+    if not tokenizer.split_words:
+        raise_without_pretokens(tokenizer, "without split_words, it encodes a text as a whole")
+    return group_by_word(tokenizer, text, **special)

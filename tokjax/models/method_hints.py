@@ -58,14 +58,10 @@ _METHODS = {
     "from_pretrained": _LOAD,
 }
 _FUNCTIONS = {
-    "encode_batch": _ENCODE_BATCH,
-    "batch_decode": "tokjax.decode_batch(tokenizer, rows)",
-    "apply_chat_template": "tokjax.encode_chat(tokenizer, messages, template)",
     "load_dataset": "tokjax.open_dataset(path)",
     "load_from_disk": "tokjax.open_dataset(path)",
     "load": _LOAD,
     "from_file": _LOAD,
-    "from_pretrained": _LOAD,
     "AutoTokenizer": _LOAD,
     "Tokenizer": _LOAD,
     "get_encoding": "tokjax.formats.from_tiktoken(tiktoken.get_encoding(name))",
@@ -81,8 +77,8 @@ def suggest_function(name: str, package: ModuleType) -> str:
         name: the missing name.
         package: `tokjax`. Its namespaces are searched for the name.
     """
-    if name in _FUNCTIONS:
-        return f"; use {_FUNCTIONS[name]}"
+    if advice := _FUNCTIONS.get(name, _METHODS.get(name)):
+        return f"; use {advice}"
     for module in pkgutil.iter_modules(package.__path__):
         namespace = f"{package.__name__}.{module.name}"
         if module.name in package.__all__ and name in importlib.import_module(namespace).__all__:

@@ -22,7 +22,8 @@ import numpy as np
 
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
-from tokjax.bpe.encoded_segments import Corrections, EncodedSegments, concatenate_segments
+from tokjax.bpe.array_engine import Engine
+from tokjax.bpe.chunks import Corrections, EncodedSegments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
@@ -63,7 +64,6 @@ from tokjax.models.sentencepiece_spans import (
     flag_piece_word_beginnings,
     normalize_texts,
 )
-from tokjax.models.word_engine import FEW_CHARACTERS
 from tokjax.pretokenize.special_tokens import check_comparisons, select_control_names
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from tokjax.core.records import OffsetsReference, TokenizationBatch
     from tokjax.models.sentencepiece_files import Pieces
 
+FEW_CHARACTERS = Engine.few_characters
 _GROUP_BYTES = 1 << 18
 _LIBRARY_BYTES_PER_PIECE = 16
 """The library encodes this many bytes per piece of the model before the tables of the array engine are built:

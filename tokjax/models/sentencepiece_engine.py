@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.chunks import EncodedSegments
     from tokjax.models.sentencepiece_files import ModelInfo, Pieces
 
 _MARK = SPACE.decode("utf-8")
@@ -82,7 +82,7 @@ class SentencePieceEngine:
 
     def encode(self, texts: Sequence[str], threads: int) -> EncodedIds:
         """Encodes texts that are normalized, with spaces for `▁`."""
-        encoded = self._engine.encode_segments(Segments(texts, False), threads, begins_word=False)
+        encoded = self._engine.encode_segments(Segments(texts, False), threads, sources=False)
         ids, lengths = self._ids.take(encoded.ids), self._lengths.take(encoded.ids)
         if self._pieces.byte_ids:
             return EncodedIds(ids, encoded.splits, lengths)

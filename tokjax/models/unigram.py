@@ -5,29 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
-from tokjax.core import protocol
-from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.json_records import register_record
 from tokjax.core.pretokens import group_by_word, pre_tokenize
 from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.base import SegmentModel
+from tokjax.models.base import JoiningModel
 from tokjax.models.metaspace import METASPACE, list_missing_forms
 from tokjax.models.unigram_engine import UnigramEngine
+from tokjax.models.unigram_viterbi import UnigramModel
 from tokjax.models.unigram_words import NormalizedToken, SentenceRules, UnigramWords
 from tokjax.pretokenize.aligned_text import StepNormalizer
-from tokjax.unigram.viterbi import UnigramModel
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Segments
-    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.chunks import EncodedSegments, Segments
     from tokjax.core.records import OffsetsReference
 
 Prepends = Literal["always", "first", "never"]
@@ -35,7 +32,7 @@ Prepends = Literal["always", "first", "never"]
 
 @register_record()
 @dataclass(frozen=True, repr=False)
-class Unigram(SegmentModel):
+class Unigram(JoiningModel):
     """Unigram tokenizer. `load_tokenizer` and `from_huggingface` create it.
 
     Texts are normalized and split into words. The tokens of a word are the pieces with the highest sum of
@@ -64,7 +61,7 @@ class Unigram(SegmentModel):
     pieces: tuple[tuple[str, float], ...] = field(repr=False)
     unknown_id: int
     byte_fallback: bool
-    steps: str
+    steps: str = field(repr=False)
     prepends: Prepends
     splits_whitespace: bool
     strip: bool
@@ -76,6 +73,7 @@ class Unigram(SegmentModel):
         Raises:
             InvalidArgumentError: a field is invalid.
         """
+        super().__post_init__()
         pieces = [piece for piece, _ in self.pieces]
         if not pieces or not all(pieces) or len(set(pieces)) < len(pieces):
             raise InvalidArgumentError("pieces must be different strings that are not empty")
@@ -130,9 +128,7 @@ class Unigram(SegmentModel):
         names = {normalizer.normalize_string(name): token for name, token in self.normalized_tokens}
         rules = SentenceRules(normalizer, self.prepends, self.splits_whitespace, names)
         words = UnigramWords(self._model, rules, byte_fallback=self.byte_fallback, size=self.vocabulary.size)
-        return UnigramEngine(
-            words, splits_whitespace=self.splits_whitespace, strips="Strip" in normalizer.types
-        )
+        return UnigramEngine(words)
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -148,30 +144,23 @@ class Unigram(SegmentModel):
             decoded[id_] = token.replace(METASPACE.encode(), b" ")
         return decoded
 
-    def _get_repr_options(self) -> dict[str, Any]:
-        return {"normalization": self.normalization, "byte_fallback": self.byte_fallback}
+    @cached_property
+    def is_skipped(self) -> NDArray[np.bool_]:
+        """Mask of the ids that decoding with `skip_special_tokens` leaves out, `bool`, shape `(size,)`."""
+        skipped = self.vocabulary.is_skipped.copy()
+        ids = [token.id for _, token in self.normalized_tokens]
+        skipped[ids] |= self.vocabulary.is_special[ids]
+        return skipped
+
+    def join_tokens(self, ids: list[int]) -> bytes:
+        """Returns the text of tokens, at least one."""
+        tokens = list(map(self._decoded.__getitem__, ids))
+        if self.strip:
+            tokens[0] = self.vocabulary.get_bytes(ids[0]).replace(METASPACE.encode(), b"")
+        return b"".join(tokens)
 
 
 pre_tokenize.register(Unigram)(group_by_word)
-
-
-@protocol.decode_bytes.register(Unigram)
-def _decode_bytes(tokenizer: Unigram, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
-    flat = protocol.as_flat_ids(ids)
-    tokenizer.vocabulary.check_ids(flat)
-    if skip_special_tokens:
-        normalized = [token.id for _, token in tokenizer.normalized_tokens]
-        is_special = tokenizer.vocabulary.is_special.take(flat) & np.isin(flat, normalized)
-        flat = flat[~(tokenizer.vocabulary.is_skipped.take(flat) | is_special)]
-    tokens = list(map(tokenizer._decoded.__getitem__, flat.tolist()))
-    if tokens and tokenizer.strip:
-        first = tokenizer.vocabulary.get_bytes(int(flat[0]))
-        tokens[0] = first.replace(METASPACE.encode(), b"")
-    return b"".join(tokens)
-
-
-protocol.decode_batch.register(Unigram)(protocol.decode_row_by_row)
-find_decode_context.register(Unigram)(keep_last_visible_id)
 
 
 @find_text_lengths.register(Unigram)

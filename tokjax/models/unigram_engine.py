@@ -18,22 +18,25 @@ See docs/performance.md, section "Unigram models".
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.parallel import make_token
-from tokjax.bpe.array_engine import join_ids_to_freeze
-from tokjax.bpe.batched_merging import MergedPretokens
-from tokjax.bpe.chunks import encode_pieces, find_byte_positions
-from tokjax.bpe.encoded_segments import EncodedSegments, make_encoded_segments
+from tokjax.bpe.array_engine import Engine, Places, UnitDict, to_byte_positions
+from tokjax.bpe.batched_merging import NO_IDS, PretokenIds
+from tokjax.bpe.chunks import (
+    Chunk,
+    EncodedSegments,
+    encode_pieces,
+    find_byte_positions,
+)
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens, make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import find_character_starts, from_characters
+from tokjax.core.utf8 import from_characters
 from tokjax.models.unigram_characters import Kind, find_words
 from tokjax.models.unigram_words import SEGMENT_EDGE, TEXT_EDGE
-from tokjax.models.word_engine import WordEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,16 +48,13 @@ if TYPE_CHECKING:
 
 _BEGINS, _START_SHIFT, _SPAN_MASK = 1 << 30, 15, (1 << 15) - 1
 _NO_EDGE = ord("\n")
-_MAX_LONG_BYTES = 1 << 26
-"""Bytes of the long words that a cache holds, at which they are removed."""
-_MAX_SHORT_TEXT_WORDS = 1 << 16
 _BEFORE_SPACE = re.compile(r"\S(?= )")
 _EDGES = {edge: chr(0xDC00 + edge) for edge in (SEGMENT_EDGE, TEXT_EDGE)}
 """The bytes at edges as characters, as `to_characters` returns them."""
 
 
 class _WordMerger:
-    """Computes the entries of the words that a cache does not hold, and holds those of long words.
+    """Computes the entries of the words that a cache does not hold.
 
     Args:
         words: encoder of words.
@@ -63,59 +63,50 @@ class _WordMerger:
 
     def __init__(self, words: UnigramWords, *, sources: bool) -> None:
         self._words, self._sources = words, sources
-        self._long_words: dict[bytes, NDArray[np.int32]] = {}
-        self._num_long_bytes = 0
 
-    def merge(self, pretokens: Pretokens) -> MergedPretokens:
+    def compute_ids(self, units: list[str]) -> Iterable[bytes]:
+        """Returns the entries of words as bytes."""
+        merged = self.merge(make_pretokens(list(map(from_characters, units))))
+        data, stops = merged.ids.tobytes(), np.cumsum(4 * merged.counts).tolist()
+        return (data[start:stop] for start, stop in zip([0, *stops], stops, strict=False))
+
+    def merge(self, pretokens: Pretokens) -> PretokenIds:
         """Returns the entries of words. Implements `PretokenMerger`."""
-        if not len(pretokens.starts) or pretokens.lengths.min() <= MAX_PRETOKEN_BYTES:
-            return self._encode(pretokens)
-        if self._num_long_bytes > _MAX_LONG_BYTES:
-            self._long_words, self._num_long_bytes = {}, 0
-        keys, found = list(pretokens.iter_bytes()), self._long_words
-        new = [key for key in dict.fromkeys(keys) if key not in found]
-        if new:
-            merged = self._encode(make_pretokens(new))
-            found.update(zip(new, np.split(merged.ids, np.cumsum(merged.counts)[:-1]), strict=True))
-            self._num_long_bytes += sum(map(len, new))
-        parts = [found[key] for key in keys]
-        return MergedPretokens(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
-
-    def _encode(self, pretokens: Pretokens) -> MergedPretokens:
         if not len(pretokens.starts):
-            return MergedPretokens(np.zeros(0, np.int32), np.zeros(0, np.int64))
+            return NO_IDS
         encoded = self._words.encode(pretokens)
         if not self._sources:
-            return MergedPretokens(encoded.ids, encoded.counts)
+            return PretokenIds(encoded.ids, encoded.counts)
         packed = np.empty((len(encoded.ids), 2), np.int32)
         packed[:, 0] = encoded.ids
         packed[:, 1] = encoded.spans[:, 0] << _START_SHIFT | encoded.spans[:, 1] | encoded.begins * _BEGINS
         is_long = np.repeat(pretokens.lengths > _SPAN_MASK, encoded.counts)
         packed[is_long, 0] = self._words.segment_id
-        return MergedPretokens(packed.reshape(-1), 2 * encoded.counts)
+        return PretokenIds(packed.reshape(-1), 2 * encoded.counts)
 
 
-class UnigramEngine(WordEngine):
+class UnigramEngine(Engine):
     """Looks up all words of a chunk together, and encodes those that are not cached.
 
     Args:
         words: encoder of words.
-        splits_whitespace: whether whitespace between words is dropped.
-        strips: whether the normalizer removes whitespace at the end of segments.
     """
 
-    def __init__(self, words: UnigramWords, *, splits_whitespace: bool, strips: bool) -> None:
-        self._words, self._keeps_spaces, self._strips = words, not splits_whitespace, strips
+    def __init__(self, words: UnigramWords) -> None:
+        super().__init__(None)
+        self._words, self._keeps_spaces, self._strips = words, words.keeps_spaces, words.strips
         self._mergers = [_WordMerger(words, sources=sources) for sources in (False, True)]
-        self._caches = [PretokenCache({}, merger) for merger in self._mergers]
-        self._short_text_caches: list[dict[str, bytes]] = [{}, {}]
         self._plain: tuple[set[str], set[str], re.Pattern[str] | None] = (set(), set(), None)
-        self._token = make_token()
+
+    @cached_property
+    def _caches(self) -> tuple[PretokenCache, PretokenCache]:
+        without, with_spans = (PretokenCache({}, merger) for merger in self._mergers)
+        return without, with_spans
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
-        """Encodes segments of ordinary text, independently of one another. See `WordEngine`."""
+        """Encodes segments of ordinary text, independently of one another. See `Engine`."""
         encoded = super().encode_segments(segments, threads, sources=sources)
         is_marker = encoded.ids >= self._words.segment_id
         return self._replace_markers(encoded, segments, is_marker) if is_marker.any() else encoded
@@ -128,14 +119,15 @@ class UnigramEngine(WordEngine):
                 return match.end()
         return len(text)
 
-    def _iter_tasks(self, segments: Segments, chunks: Iterable[Pieces], *, sources: bool) -> Iterator[Any]:
+    def iter_items(self, segments: Segments, chunks: Iterator[Pieces]) -> Iterator[Any]:
+        """Yields the pieces of each chunk, and the byte before each piece and after the last."""
         edges = iter(self._list_edges(segments))
         ends_before = True
         for pieces in chunks:
             ends = [ends_before, *pieces.ends_segment]
             piece_edges = [next(edges) if begins else _NO_EDGE for begins in ends[:-1]]
             piece_edges.append(SEGMENT_EDGE if ends[-1] else _NO_EDGE)
-            yield pieces, piece_edges, sources
+            yield pieces, piece_edges
             ends_before = ends[-1]
 
     def _list_edges(self, segments: Segments) -> list[int]:
@@ -144,33 +136,9 @@ class UnigramEngine(WordEngine):
         edges: list[int] = np.where(segments.begins_text, TEXT_EDGE, SEGMENT_EDGE).tolist()
         return edges
 
-    def encode_chunk(self, task: Any) -> EncodedSegments:
-        """Encodes the pieces of a chunk.
-
-        Args:
-            task: the pieces, the byte before each one and after the last, and whether to compute spans.
-        """
-        pieces, edges, sources = task
-        words, stops, starts = self._split(pieces, edges)
-        cache = self._caches[sources]
-        (lookup,) = cache.insert([cache.find(words)])
-        entries = cache.get_ids(lookup)
-        if not sources:
-            return make_encoded_segments(entries, stops, begins_word=False)
-        ends = entries.ends // 2
-        word_starts = words.starts - np.repeat(starts, np.diff(stops, prepend=0))
-        ids, begins, spans = _unpack(entries.ids, np.repeat(word_starts, np.diff(ends, prepend=0)))
-        return EncodedSegments(ids, np.append(0, ends).take(np.append(0, stops)), begins, spans)
-
-    def _split(
-        self, pieces: Pieces, edges: list[int]
-    ) -> tuple[Pretokens, NDArray[np.int64], NDArray[np.int64]]:
-        """Splits the pieces of a chunk into words.
-
-        Returns:
-            The keys of the words, the number of words up to the end of each piece, and the byte position of
-            each piece.
-        """
+    def split(self, item: tuple[Pieces, list[int]]) -> Chunk:
+        """Returns the words of a chunk."""
+        pieces, edges = item
         pieces, encoded = encode_pieces(pieces)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         joined = b"\n".join([b"", *encoded, b""])
@@ -199,51 +167,42 @@ class UnigramEngine(WordEngine):
         if self._strips:
             bounds[1, lasts] += is_last & has_edge[filled + 1]
         keys = Pretokens(data, bounds[0], bounds[1] - bounds[0])
-        return keys, stops, byte_ends[:-1] + 1
+        return Chunk(keys, stops, byte_ends[:-1] + 1)
 
-    def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
-        """Encodes segments with an expression and a dictionary as the cache, as `encode_chunk` does."""
+    def join_units(
+        self, ids: PretokenIds, stops: NDArray[np.int64], places: Places | None, *, sources: bool
+    ) -> EncodedSegments:
+        """Returns the ids of several texts, with word beginnings and spans if `sources` is true."""
+        if not sources or places is None:
+            return super().join_units(ids, stops, places, sources=sources)
+        counts = ids.counts // 2
+        token_ids, begins, spans = _unpack(ids.ids, np.repeat(places.starts, counts))
+        return EncodedSegments(token_ids, make_row_splits(counts).take(stops), begins, spans)
+
+    def list_units(self, segments: Segments, *, sources: bool) -> tuple[list[list[str]], Places | None]:
+        """Returns the keys of the words of each segment, and where the words are if `sources` is true."""
         texts = segments.get_characters()
-        rows = [
-            self._list_words(text, edge) for text, edge in zip(texts, self._list_edges(segments), strict=True)
-        ]
-        keys = [key for row in rows for key, _ in row]
-        entries = self._look_up(keys, sources=sources)
-        flat = join_ids_to_freeze(entries)
-        if not sources and len(rows) == 1:
-            return EncodedSegments(flat, np.array([0, len(flat)]), None)
-        counts = np.fromiter(map(len, entries), np.int64, len(entries)) // (8 if sources else 4)
-        splits = make_row_splits(counts)[make_row_splits(map(len, rows))]
-        if not sources:
-            return EncodedSegments(flat, splits, None)
-        starts = [
-            find_character_starts(from_characters(text))[[start for _, start in row]]
-            if not text.isascii()
-            else np.array([start for _, start in row], np.int64)
-            for text, row in zip(texts, rows, strict=True)
-        ]
-        has_edge = np.array([key[0] in _EDGES.values() for key in keys], np.int64)
-        all_starts = np.concatenate([np.zeros(0, np.int64), *starts]) - has_edge
-        ids, begins, spans = _unpack(flat, np.repeat(all_starts, counts))
-        return EncodedSegments(ids, splits, begins, spans)
+        rows = list(map(self._list_words, texts, self._list_edges(segments)))
+        keys = [row for row, _ in rows]
+        if not sources or not texts:
+            return keys, None
+        starts = to_byte_positions(texts, [[start for start, _ in bounds] for _, bounds in rows])
+        return keys, Places(starts - (starts == 0), starts[:0])  # an edge is before each word at 0
 
-    def _look_up(self, keys: list[str], *, sources: bool) -> list[bytes]:
-        """Returns the entries of words, as bytes of `int32` arrays."""
-        cache = self._short_text_caches[sources]
-        missing = [key for key in dict.fromkeys(keys) if key not in cache]
-        if missing:
-            if len(cache) > _MAX_SHORT_TEXT_WORDS:
-                cache = self._short_text_caches[sources] = {}
-                missing = list(dict.fromkeys(keys))
-            merged = self._mergers[sources].merge(make_pretokens(list(map(from_characters, missing))))
-            data, stops = merged.ids.tobytes(), (4 * np.cumsum(merged.counts)).tolist()
-            cache.update(
-                (key, data[start:stop]) for key, start, stop in zip(missing, [0, *stops], stops, strict=False)
-            )
-        return [cache[key] for key in keys]
+    def look_up(self, units: list[str], *, sources: bool) -> list[bytes]:
+        """Returns the entries of words. Those of new words are computed together."""
+        entries = self._dicts[sources]
+        if not all(map(entries.__contains__, units)):
+            entries.insert_missing(dict.fromkeys(units))
+        return list(map(entries.__getitem__, units))
 
-    def _list_words(self, text: str, edge: int) -> list[tuple[str, int]]:
-        """Returns the keys of the words of a segment, and the characters at which they start."""
+    @cached_property
+    def _dicts(self) -> tuple[UnitDict, UnitDict]:
+        without, with_spans = (UnitDict(merger.compute_ids) for merger in self._mergers)
+        return without, with_spans
+
+    def _list_words(self, text: str, edge: int) -> tuple[list[str], list[tuple[int, int]]]:
+        """Returns the keys of the words of a segment, and their spans in characters."""
         plain, _, expression = self._plain
         if not plain.issuperset(text):
             expression = self._insert_plain(set(text))
@@ -253,12 +212,12 @@ class UnigramEngine(WordEngine):
             bounds = (find_words(kinds, keeps_spaces=self._keeps_spaces) - 1).T.tolist()
         else:
             bounds = [match.span() for match in expression.finditer(text)]
-        words = [(text[start:stop], start) for start, stop in bounds]
+        keys = [text[start:stop] for start, stop in bounds]
         if self._strips and bounds and bounds[-1][1] == len(text):
-            words[-1] = words[-1][0] + _EDGES[SEGMENT_EDGE], words[-1][1]
+            keys[-1] += _EDGES[SEGMENT_EDGE]
         if bounds and not bounds[0][0]:
-            words[0] = _EDGES[edge] + words[0][0], 0
-        return words
+            keys[0] = _EDGES[edge] + keys[0]
+        return keys, bounds
 
     def _insert_plain(self, characters: set[str]) -> re.Pattern[str] | None:
         """Adds characters to those of the expression, if all are plain characters or spaces.

@@ -35,9 +35,9 @@ from tokjax.core.vocabulary import AddedToken
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.unigram_characters import CharacterTable, Kind
+from tokjax.models.unigram_viterbi import to_text
 from tokjax.pretokenize.aligned_text import Edges, align_characters
 from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special, move_whitespace, split_at_special
-from tokjax.unigram.viterbi import to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.hash_tables import Pretokens
+    from tokjax.models.unigram_viterbi import UnigramModel
     from tokjax.pretokenize.aligned_text import AlignedText, StepNormalizer
-    from tokjax.unigram.viterbi import UnigramModel
 
 SEGMENT_EDGE, TEXT_EDGE = 0xFE, 0xFF
 """Bytes before the first word of a segment: `TEXT_EDGE` if the segment begins a text."""
@@ -204,6 +204,8 @@ class UnigramWords:
 
     Attributes:
         characters: kinds and replacements of characters.
+        keeps_spaces: whether whitespace between words is kept.
+        strips: whether the normalizer removes whitespace at the end of segments.
         segment_id: id of words whose segment has to be encoded as a whole.
         empty_id: id of words without tokens.
     """
@@ -213,8 +215,9 @@ class UnigramWords:
         self._unknown = model.pieces[model.unknown_id]
         self._byte_fallback, self._rules = byte_fallback, rules
         self.segment_id, self.empty_id = size, size + 1
-        self._strips = "Strip" in rules.normalizer.types
-        self.characters = CharacterTable(rules.normalizer, keeps_spaces=not rules.splits_whitespace)
+        self.strips = "Strip" in rules.normalizer.types
+        self.keeps_spaces = not rules.splits_whitespace
+        self.characters = CharacterTable(rules.normalizer, keeps_spaces=self.keeps_spaces)
         forms: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFKC", "NFKD", "NFC", "NFD")
         self._forms = [form for form in forms if form in rules.normalizer.types]
 
@@ -250,7 +253,7 @@ class UnigramWords:
         Args:
             keys: keys of the words, each with one character or more besides the bytes at edges.
         """
-        words = _read_words(keys, strips=self._strips)
+        words = _read_words(keys, strips=self.strips)
         is_other = self._flag_others(words)
         selected = np.flatnonzero(~is_other)
         parts, order = [], []
@@ -294,7 +297,7 @@ class UnigramWords:
         is_edge = words.edges > 0
         if "Prepend" in normalizer.types or not self._has_prefix:
             is_other |= is_edge | (not self._has_prefix)
-        if self._strips:
+        if self.strips:
             is_other |= is_edge & (kinds.take(firsts) != Kind.PLAIN)
             is_other |= words.ends & (kinds.take(lasts) != Kind.PLAIN)
         if self._rules.splits_whitespace:

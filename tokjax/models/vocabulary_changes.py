@@ -22,17 +22,14 @@ from tokjax.core.protocol import get_vocabulary
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.base import SegmentModel
-from tokjax.models.bpe_dropout import BPEDropout
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.models.byte_level import ByteTokenizer
-from tokjax.models.char_level import CharTokenizer
+from tokjax.models.characters import ByteTokenizer, CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece, set_added_tokens
 from tokjax.models.sentencepiece_files import PieceType, append_pieces, keep_pieces, parse_pieces
 from tokjax.models.unigram import Unigram
-from tokjax.models.word_base import LongestMatchModel
 from tokjax.models.word_bpe import WordBPE
-from tokjax.models.wordpiece import WordPieceTokenizer
+from tokjax.models.wordpiece import LongestMatchModel, WordPieceTokenizer
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
 
@@ -286,20 +283,6 @@ def _truncate_words(tokenizer: LongestMatchModel, size: int) -> tuple[LongestMat
         words = (word for word in words if len(word.removeprefix(prefix).decode("utf-8")) > 1)
     old_ids = _select_ids(vocabulary, words, size)
     return tokenizer.replace_vocabulary(_keep_ids(vocabulary, old_ids)), old_ids
-
-
-@extend_vocabulary.register(BPEDropout)
-def _extend_with_dropout(
-    tokenizer: BPEDropout, tokens: Sequence[str], **options: Any
-) -> tuple[BPEDropout, NDArray[np.int32]]:
-    extended, old_ids = extend_vocabulary(tokenizer.tokenizer, tokens, **options)
-    return dataclasses.replace(tokenizer, tokenizer=extended), old_ids
-
-
-@truncate_vocabulary.register(BPEDropout)
-def _truncate_with_dropout(tokenizer: BPEDropout, size: int) -> tuple[BPEDropout, NDArray[np.int32]]:
-    shorter, old_ids = truncate_vocabulary(tokenizer.tokenizer, size)
-    return dataclasses.replace(tokenizer, tokenizer=shorter), old_ids
 
 
 def _select_ids(vocabulary: Vocabulary, tokens: Iterable[bytes], size: int) -> NDArray[np.int32]:

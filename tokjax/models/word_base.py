@@ -1,37 +1,166 @@
-"""Base classes of tokenizers that split texts into words: normalization, words, vocabulary and decoding."""
+"""Base class of tokenizers that split texts into words: normalization, engine, and vocabulary.
+
+Example, with the tokens `un`, `##able` and `to`:
+
+    text                unable to
+    words               start 0, length 6       start 7, length 2       whitespace is skipped
+    cache lookup        miss                    hit
+    longest match       un|able                                         once for each distinct word
+    ids                 un      ##able          to
+    lengths in text     2       4               2                       "##" is not in the text
+    spans               0,2     2,6             7,9                     start of the word + running sum
+
+See docs/performance.md, section "WordPiece and word-level tokenizers".
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from tokjax._util.checks import check_names
+from tokjax.bpe.array_engine import Engine, Places, UnitDict, ids_to_bytes, to_byte_positions
+from tokjax.bpe.batched_merging import PretokenIds
+from tokjax.bpe.chunks import EncodedSegments, PreTokenizer
+from tokjax.bpe.pre_tokenizers import WordPreTokenizer
+from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core import protocol
-from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
+from tokjax.core.pretokens import group_by_word, pre_tokenize
+from tokjax.core.utf8 import to_characters
 from tokjax.core.vocabulary import Vocabulary, check_role_names, make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.base import SegmentModel
-from tokjax.models.word_engine import LongestMatcher, TokenLengths, WordEngine
+from tokjax.models.base import JoiningModel
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.unicode_normalization import map_spans_back
-from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.hash_tables import Pretokens
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role
     from tokjax.pretokenize.bert_normalizer import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
 
-class WordModel(SegmentModel):
+class WordSplitter(PreTokenizer, Protocol):
+    """Pre-tokenizer of words."""
+
+    def find_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        """Returns the spans of the words of a text, in characters."""
+
+
+class TokenLengths(NamedTuple):
+    """Number of bytes of a word that each token stands for.
+
+    Attributes:
+        initial: length of each token at the start of a word, `int64`, shape `(size,)`.
+        continuing: length of each token inside a word, without its prefix, `int64`, shape `(size,)`.
+        unknown: id that stands for a whole word of any length.
+    """
+
+    initial: NDArray[np.int64]
+    continuing: NDArray[np.int64]
+    unknown: int
+
+    def compute_spans(
+        self, ids: PretokenIds, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Computes the byte span of each id.
+
+        The tokens of a word, concatenated, are the word. So one running sum of token lengths over all words
+        gives the ends of tokens, as if there were nothing between words. Adding the distance between that sum
+        and the actual start of each word gives the spans in the text.
+
+        Args:
+            ids: ids of words.
+            starts: byte position of each word, 0-based, `int64`, shape `(words,)`.
+            lengths: number of bytes of each word, `int64`, shape `(words,)`.
+
+        Returns:
+            0-based half-open byte spans, `int64`, shape `(n, 2)`.
+        """
+        word_firsts = np.cumsum(ids.counts) - ids.counts
+        lengths_by_id = self.continuing.take(ids.ids)
+        first_ids = ids.ids.take(word_firsts)
+        lengths_by_id[word_firsts] = np.where(
+            first_ids == self.unknown, lengths, self.initial.take(first_ids)
+        )
+        spans = np.empty((len(ids.ids), 2), np.int64)
+        stops = spans[:, 1]
+        np.cumsum(lengths_by_id, out=stops)
+        stops += np.repeat(starts - (np.cumsum(lengths) - lengths), ids.counts)
+        np.subtract(stops, lengths_by_id, out=spans[:, 0])
+        return spans
+
+
+class WordEngine(Engine):
+    """Engine whose units are words.
+
+    Args:
+        pre_tokenizer: finds the words.
+        words: word in UTF-8 to id, for words that are a token.
+        match: function that returns the ids of any other word, at least one.
+        lengths: number of bytes that each token stands for.
+    """
+
+    def __init__(
+        self,
+        pre_tokenizer: WordSplitter,
+        words: Mapping[bytes, int],
+        match: Callable[[str], Sequence[int]],
+        lengths: TokenLengths,
+    ) -> None:
+        super().__init__(pre_tokenizer, len(words))
+        self._find_spans = pre_tokenizer.find_spans
+        self._words, self._match, self._lengths = words, match, lengths
+
+    @cached_property
+    def _caches(self) -> tuple[PretokenCache, PretokenCache]:
+        # The tables look up a long word under the key of a line feed first, and discard that result (see
+        # `HashTables.find`). No word is a line feed; it is a key so that these lookups are hits.
+        return (PretokenCache({**self._words, b"\n": self._lengths.unknown}, self),) * 2
+
+    def list_units(self, segments: Segments, *, sources: bool) -> tuple[list[list[str]], Places | None]:
+        """Returns the words of each segment, and where they are if `sources` is true."""
+        texts = segments.get_characters()
+        rows = list(map(self._find_spans, texts))
+        words = [[text[start:stop] for start, stop in row] for text, row in zip(texts, rows, strict=True)]
+        if not sources or not texts:
+            return words, None
+        starts, stops = to_byte_positions(texts, rows).reshape(-1, 2).T
+        return words, Places(starts, stops - starts)
+
+    @cached_property
+    def _dicts(self) -> tuple[UnitDict, UnitDict]:
+        return (UnitDict(lambda words: map(ids_to_bytes, map(self._match, words))),) * 2
+
+    def merge(self, words: Pretokens) -> PretokenIds:
+        """Returns the ids of words in UTF-8. A byte that is not valid UTF-8 is matched as one character.
+
+        Implements `PretokenMerger`.
+        """
+        ids_by_word = [self._match(to_characters(word)) for word in words.iter_bytes()]
+        counts = np.fromiter(map(len, ids_by_word), np.int64, len(ids_by_word))
+        return PretokenIds(np.fromiter(chain.from_iterable(ids_by_word), np.int32, int(counts.sum())), counts)
+
+    def join_units(
+        self, ids: PretokenIds, stops: NDArray[np.int64], places: Places | None, *, sources: bool
+    ) -> EncodedSegments:
+        """Returns the ids of several texts, with word beginnings and spans if `sources` is true."""
+        encoded = super().join_units(ids, stops, places, sources=sources)
+        if not sources or places is None:
+            return encoded
+        return encoded._replace(spans=self._lengths.compute_spans(ids, *places))
+
+
+class WordModel(JoiningModel):
     """Tokenizer that normalizes texts, splits them into words, and encodes each word.
 
     Attributes:
@@ -43,6 +172,20 @@ class WordModel(SegmentModel):
     normalizer: BertNormalizer
     splitter: Splitter
 
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+            InvalidArgumentError: an option is invalid.
+            MissingSpecialTokenError: the vocabulary has no unknown token.
+        """
+        super().__post_init__()
+        self._unknown  # noqa: B018 (raises if there is none)
+
+    @property
+    def _unknown(self) -> int:
+        return self.vocabulary.require_role("unk", "a vocabulary of words")
+
     @property
     def normalization(self) -> str | None:
         """Name of the normalization, `"bert"`, or `None`."""
@@ -53,9 +196,10 @@ class WordModel(SegmentModel):
     def _engine(self) -> WordEngine:
         """Engine that finds words and encodes them."""
 
-    @abstractmethod
-    def _join_tokens(self, ids: list[int]) -> bytes:
-        """Returns the text of tokens, at least one."""
+    @property
+    def _pre_tokenizer(self) -> WordSplitter:
+        """Pre-tokenizer of the engine."""
+        return WordPreTokenizer(self.splitter)
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -63,70 +207,8 @@ class WordModel(SegmentModel):
         """Encodes segments of ordinary text, already normalized, independently of one another."""
         return self._engine.encode_segments(segments, threads, sources=sources)
 
-    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
-        """Returns the spans of the words of a segment, already normalized."""
-        return [match.span() for match in compile_word_expression(self.splitter).finditer(text)]
 
-
-class LongestMatchModel(WordModel):
-    """Tokenizer that splits each word from the left into the longest tokens of the vocabulary.
-
-    Attributes:
-        continuing_prefix: prefix of tokens that continue a word; `None` if every word is one token.
-        max_word_characters: maximum length of a word in characters, or `None`; longer words are unknown.
-    """
-
-    continuing_prefix: str | None
-    max_word_characters: int | None
-
-    @cached_property
-    def _engine(self) -> WordEngine:
-        model_tokens, prefix = self.vocabulary.mergeable, self.continuing_prefix
-        unknown = self.vocabulary.require_role("unk", "a vocabulary of words")
-        initial = {token.decode("utf-8"): id_ for token, id_ in model_tokens.items()}
-        continuing = {} if prefix is None else _strip_prefixes(initial, prefix)
-        maximum = self.max_word_characters
-        words = {
-            word.encode("utf-8"): id_
-            for word, id_ in initial.items()
-            if maximum is None or len(word) <= maximum
-        }
-        nbytes = self.vocabulary.byte_lengths
-        lengths = TokenLengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
-        matcher = LongestMatcher(initial, continuing, unknown, maximum)
-        return WordEngine(self.splitter, words, matcher, lengths)
-
-    def _clean_up(self, form: bytes) -> bytes:
-        """Returns the text of a token in decoded text. By default, the token itself."""
-        return form
-
-    @cached_property
-    def _forms(self) -> list[tuple[bytes, bytes]]:
-        """Text of each token in decoded text, by id: at the start of a text, and after another token.
-
-        The second form has a space before it, unless the token continues a word.
-        """
-        prefix = None if self.continuing_prefix is None else self.continuing_prefix.encode("utf-8")
-        forms = [(b"", b"")] * self.vocabulary.size
-        for id_, token in self.vocabulary.bytes_by_id.items():
-            continues = prefix is not None and token.startswith(prefix)
-            continued = token[len(prefix or b"") :] if continues else b" " + token
-            forms[id_] = self._clean_up(token), self._clean_up(continued)
-        return forms
-
-    def _join_tokens(self, ids: list[int]) -> bytes:
-        """Concatenates tokens, with spaces between words."""
-        first_id, *other_ids = ids
-        return b"".join([self._forms[first_id][0], *(self._forms[id_][1] for id_ in other_ids)])
-
-
-def _strip_prefixes(tokens: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """Returns the tokens that continue a word, without their prefix."""
-    continuations = {
-        token.removeprefix(prefix): id_ for token, id_ in tokens.items() if token.startswith(prefix)
-    }
-    continuations.pop("", None)
-    return continuations
+pre_tokenize.register(WordModel)(group_by_word)
 
 
 def make_word_vocabulary(
@@ -202,16 +284,3 @@ def _map_offsets_to_input(tokenizer: WordModel, text: Text, offsets: ArrayLike) 
     spans = np.array(offsets, np.int64).reshape(-1, 2)
     alignment = tokenizer.normalizer.align(text, tokenizer.vocabulary.split_token_names)
     return map_spans_back(alignment, spans)
-
-
-@protocol.decode_bytes.register(WordModel)
-def _decode_bytes(tokenizer: WordModel, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
-    flat = protocol.as_flat_ids(ids)
-    tokenizer.vocabulary.check_ids(flat)
-    if skip_special_tokens:
-        flat = flat[~tokenizer.vocabulary.is_special.take(flat)]
-    return tokenizer._join_tokens(flat.tolist()) if len(flat) else b""
-
-
-protocol.decode_batch.register(WordModel)(protocol.decode_row_by_row)
-find_decode_context.register(WordModel)(keep_last_visible_id)

@@ -17,28 +17,25 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tokjax._util.checks import check_bool, check_choice
-from tokjax.bpe.merge_rules import MAX_MERGES, parse_merge_pairs
+from tokjax.bpe.merge_rules import MAX_MERGES, check_merges, parse_merge_pairs
 from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import from_characters
 from tokjax.core.vocabulary import MAX_ID, Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_base import WordModel, make_word_vocabulary
-from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
+from tokjax.models.word_base import TokenLengths, WordEngine, WordModel, make_word_vocabulary
 from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
-from tokjax.pretokenize.word_boundaries import SPLITTERS, Splitter
+from tokjax.pretokenize.word_boundaries import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokjax.bpe.chunks import Segments
-    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.chunks import EncodedSegments, Segments
 Merges = Sequence[tuple[str, str]]
 EndOfWord = Literal["suffix", "symbol"]
 Unknown = Literal["token", "word"]
@@ -47,6 +44,7 @@ END_OF_WORD = "</w>"
 _MAX_CHARACTER_BYTES = 4
 
 
+@register_record()
 @dataclass(frozen=True, repr=False)
 class WordBPE(WordModel):
     """Classic BPE tokenizer. Create it with `word_bpe` and use it through the generic functions.
@@ -73,24 +71,41 @@ class WordBPE(WordModel):
     model = "word_bpe"
 
     vocabulary: Vocabulary
-    merges: tuple[tuple[str, str], ...] = field(repr=False)
+    merges: Merges = field(repr=False)
     normalizer: BertNormalizer
     splitter: Splitter
     end_of_word: EndOfWord | None
     byte_level: bool
     unknown: Unknown
 
+    def __post_init__(self) -> None:
+        """Checks the fields.
+
+        Raises:
+            InvalidArgumentError: a field is invalid.
+            MissingSpecialTokenError: the vocabulary has no unknown token.
+        """
+        super().__post_init__()
+        vars(self)["merges"] = parse_merge_pairs(self.merges, str)
+        if len(self.merges) > MAX_MERGES:
+            raise InvalidArgumentError(
+                f"there are {len(self.merges):,} merges; at most {MAX_MERGES:,} are supported"
+            )
+        check_merges(self.merges, partial(_find_merge_problem, self.end_of_word))
+        longest = self._max_token_bytes
+        if self.vocabulary.size + longest > MAX_ID:  # ids of the engine, which stores them in as many bits
+            raise InvalidArgumentError(
+                f"the vocabulary is too large: {self.vocabulary.size:,} ids and the {longest:,} bytes of the "
+                f"longest token together exceed {MAX_ID:,}"
+            )
+
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, already normalized, independently of one another."""
         encoded = super().encode_segments(segments, threads, sources=sources)
-        ids = np.where(encoded.ids < self.vocabulary.size, encoded.ids, np.int32(self._unknown_id))
+        ids = np.where(encoded.ids < self.vocabulary.size, encoded.ids, np.int32(self._unknown))
         return encoded._replace(ids=ids)
-
-    @property
-    def _unknown_id(self) -> int:
-        return self.vocabulary.require_role("unk", "a vocabulary of a BPE on words")
 
     @cached_property
     def _engine(self) -> WordEngine:
@@ -101,8 +116,23 @@ class WordBPE(WordModel):
         for form, id_ in self.vocabulary.ordinary.items():
             known[id_] = self._count_text_bytes(form.decode("utf-8"))
         lengths = np.append(known, np.arange(self._max_token_bytes + 1))
-        matcher = _MergeMatcher(self, unknown_word)
-        return WordEngine(self.splitter, {}, matcher, TokenLengths(lengths, lengths, unknown_word))
+        return WordEngine(self._pre_tokenizer, {}, self.match, TokenLengths(lengths, lengths, unknown_word))
+
+    @cached_property
+    def _ranks(self) -> dict[tuple[str, str], int]:
+        return {pair: rank for rank, pair in enumerate(self.merges)}
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {form.decode("utf-8"): id_ for form, id_ in self.vocabulary.ordinary.items()}
+
+    def match(self, word: str) -> list[int]:
+        """Returns the ids of one word inside of the engine."""
+        tokens = merge_symbols(self.get_symbols(word), self._ranks)
+        unknown_word, get_id = self.vocabulary.size, self._ids.get
+        if self.unknown == "word" and not all(token in self._ids for token in tokens):
+            return [unknown_word]
+        return [get_id(token, unknown_word + 1 + self._count_text_bytes(token)) for token in tokens]
 
     @property
     def _max_token_bytes(self) -> int:
@@ -138,38 +168,10 @@ class WordBPE(WordModel):
             forms[id_] = data + b" " * ends_word, data
         return forms
 
-    def _join_tokens(self, ids: list[int]) -> bytes:
+    def join_tokens(self, ids: list[int]) -> bytes:
+        """Returns the text of tokens, at least one."""
         *other_ids, last_id = ids
         return b"".join([*(self._forms[id_][0] for id_ in other_ids), self._forms[last_id][1]])
-
-    def _get_repr_options(self) -> dict[str, Any]:
-        names = ("splitter", "end_of_word", "byte_level", "unknown")
-        return {"merges": len(self.merges)} | {name: getattr(self, name) for name in names}
-
-
-class _MergeMatcher(WordMatcher):
-    """Splits words into tokens by merging.
-
-    Args:
-        tokenizer: the tokenizer.
-        unknown_word: id of an unknown word. An unknown token of `n` bytes has the id `unknown_word + 1 + n`.
-    """
-
-    def __init__(self, tokenizer: WordBPE, unknown_word: int) -> None:
-        self._tokenizer, self._unknown_word = tokenizer, unknown_word
-        self._ranks = {pair: rank for rank, pair in enumerate(tokenizer.merges)}
-        self._ids = {form.decode("utf-8"): id_ for form, id_ in tokenizer.vocabulary.ordinary.items()}
-
-    def match(self, word: str) -> list[int]:
-        """Returns the ids of one word."""
-        tokens = merge_symbols(self._tokenizer.get_symbols(word), self._ranks)
-        if self._tokenizer.unknown == "word" and any(token not in self._ids for token in tokens):
-            return [self._unknown_word]
-        return [self._get_id(token) for token in tokens]
-
-    def _get_id(self, token: str) -> int:
-        id_ = self._ids.get(token)
-        return self._unknown_word + 1 + self._tokenizer._count_text_bytes(token) if id_ is None else id_
 
 
 def merge_symbols(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
@@ -275,71 +277,15 @@ def word_bpe(
         clean_text=splitter == "bert",
         handle_chinese_chars=splitter == "bert",
     )
-    return make_word_bpe(
-        vocabulary,
-        merges,
-        normalizer,
-        splitter=splitter,
-        end_of_word=end_of_word,
-        byte_level=byte_level,
-        unknown=unknown,
-    )
+    return WordBPE(vocabulary, merges, normalizer, splitter, end_of_word, byte_level, unknown)
 
 
-@register_record(WordBPE)
-def make_word_bpe(
-    vocabulary: Vocabulary,
-    merges: Merges,
-    normalizer: BertNormalizer,
-    *,
-    splitter: Splitter,
-    end_of_word: EndOfWord | None,
-    byte_level: bool,
-    unknown: Unknown,
-) -> WordBPE:
-    """Makes a tokenizer from a vocabulary. The other arguments are those of `word_bpe`.
-
-    Raises:
-        InvalidArgumentError: an argument is invalid.
-        MissingSpecialTokenError: the vocabulary has no unknown token.
-    """
-    options: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
-        ("splitter", splitter, SPLITTERS),
-        ("end_of_word", end_of_word, (*get_args(EndOfWord), None)),
-        ("unknown", unknown, get_args(Unknown)),
-    )
-    for name, value, values in options:
-        check_choice(name, value, values)
-    check_bool("byte_level", byte_level)
-    pairs = parse_merge_pairs(merges, str)
-    _check_merges(pairs, end_of_word)
-    tokenizer = WordBPE(vocabulary, pairs, normalizer, splitter, end_of_word, byte_level, unknown)
-    tokenizer._unknown_id  # noqa: B018 (raises if there is no such token)
-    longest = tokenizer._max_token_bytes
-    if vocabulary.size + longest > MAX_ID:  # ids of the engine, which stores them in as many bits
-        raise InvalidArgumentError(
-            f"the vocabulary is too large: {vocabulary.size:,} ids and the {longest:,} bytes of the longest "
-            f"token together exceed {MAX_ID:,}"
-        )
-    return tokenizer
-
-
-def _check_merges(merges: Merges, end_of_word: EndOfWord | None) -> None:
-    """Raises `InvalidArgumentError` for a merge that is a duplicate, empty, or makes `</w>` from text."""
-    if len(merges) > MAX_MERGES:
-        raise InvalidArgumentError(f"there are {len(merges):,} merges; at most {MAX_MERGES:,} are supported")
-    seen: set[tuple[str, str]] = set()
-    for i, pair in enumerate(merges):
-        left, right = pair
-        if pair in seen or not left or not right:
-            problem = "duplicate" if pair in seen else "empty part in"
-            raise InvalidArgumentError(f"{problem} merge {i} of {left!r} and {right!r}")
-        if end_of_word and (left + right).endswith(END_OF_WORD) and not right.endswith(END_OF_WORD):
-            raise InvalidArgumentError(
-                f"merge {i} of {left!r} and {right!r} makes {END_OF_WORD!r} from text; pass end_of_word=None "
-                "if tokens do not mark the end of a word"
-            )
-        seen.add(pair)
+def _find_merge_problem(end_of_word: EndOfWord | None, left: str, right: str) -> str | None:
+    if not left or not right:
+        return "a part is empty"
+    if end_of_word and (left + right).endswith(END_OF_WORD) and not right.endswith(END_OF_WORD):
+        return f"it makes {END_OF_WORD!r} from text; pass end_of_word=None if tokens do not mark an end"
+    return None
 
 
 def merge_order_is_unique(merges: Merges) -> bool:

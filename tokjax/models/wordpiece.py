@@ -1,17 +1,19 @@
-"""WordPiece tokenizers: words are split into the longest pieces of the vocabulary, as in BERT."""
+"""WordPiece and word-level tokenizers: words are split into the longest pieces, or are tokens themselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from tokjax._util.checks import check_bool, check_int
+from tokjax._util.checks import check_int
 from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_base import LongestMatchModel, make_word_vocabulary
+from tokjax.models.word_base import TokenLengths, WordEngine, WordModel, make_word_vocabulary
 from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
+from tokjax.pretokenize.word_boundaries import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +25,95 @@ _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re"
 """Tokens before which the decoder of `tokenizers` removes the space when it cleans up."""
 
 
+class _Pieces(NamedTuple):
+    """Pieces of words.
+
+    Attributes:
+        ids: piece to id.
+        longest: number of characters of the longest piece for each first character.
+    """
+
+    ids: dict[str, int]
+    longest: dict[str, int]
+
+
+class LongestMatchModel(WordModel):
+    """Tokenizer that splits each word from the left into the longest tokens of the vocabulary.
+
+    Attributes:
+        continuing_prefix: prefix of tokens that continue a word; `None` if every word is one token.
+        max_word_characters: maximum length of a word in characters, or `None`; longer words are unknown.
+    """
+
+    continuing_prefix: str | None
+    max_word_characters: int | None
+
+    @cached_property
+    def _pieces(self) -> tuple[_Pieces, _Pieces]:
+        """Pieces that can begin a word, and those that can continue a word."""
+        initial = {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.mergeable.items()}
+        prefix = self.continuing_prefix
+        return _make_pieces(initial), _make_pieces({} if prefix is None else _strip_prefixes(initial, prefix))
+
+    @cached_property
+    def _engine(self) -> WordEngine:
+        maximum = self.max_word_characters
+        words = {
+            word.encode("utf-8"): id_
+            for word, id_ in self._pieces[0].ids.items()
+            if maximum is None or len(word) <= maximum
+        }
+        nbytes = self.vocabulary.byte_lengths
+        continuing = nbytes - len((self.continuing_prefix or "").encode("utf-8"))
+        return WordEngine(
+            self._pre_tokenizer, words, self.match, TokenLengths(nbytes, continuing, self._unknown)
+        )
+
+    def match(self, word: str) -> list[int]:
+        """Returns the ids of one word.
+
+        A candidate is at most as long as the longest piece with the same first character. This bounds the
+        work per position, so that long words take linear time.
+        """
+        if self.max_word_characters is not None and len(word) > self.max_word_characters:
+            return [self._unknown]
+        ids, start = [], 0
+        (piece_ids, longest), continuing = self._pieces
+        while start < len(word):
+            for stop in range(min(start + longest.get(word[start], 0), len(word)), start, -1):
+                if word[start:stop] in piece_ids:
+                    break
+            else:
+                return [self._unknown]
+            ids.append(piece_ids[word[start:stop]])
+            start, (piece_ids, longest) = stop, continuing
+        return ids
+
+    def _clean_up(self, form: bytes) -> bytes:
+        """Returns the text of a token in decoded text. By default, the token itself."""
+        return form
+
+    @cached_property
+    def _forms(self) -> list[tuple[bytes, bytes]]:
+        """Text of each token in decoded text, by id: at the start of a text, and after another token.
+
+        The second form has a space before it, unless the token continues a word.
+        """
+        prefix = None if self.continuing_prefix is None else self.continuing_prefix.encode("utf-8")
+        forms = [(b"", b"")] * self.vocabulary.size
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            continues = prefix is not None and token.startswith(prefix)
+            continued = token[len(prefix or b"") :] if continues else b" " + token
+            forms[id_] = self._clean_up(token), self._clean_up(continued)
+        return forms
+
+    def join_tokens(self, ids: list[int]) -> bytes:
+        """Concatenates tokens, with spaces between words."""
+        first_id, *other_ids = ids
+        return b"".join([self._forms[first_id][0], *(self._forms[id_][1] for id_ in other_ids)])
+
+
+@register_record()
 @dataclass(frozen=True, repr=False)
 class WordPieceTokenizer(LongestMatchModel):
     """WordPiece tokenizer. Create it with `wordpiece` and use it through the generic functions.
@@ -49,6 +140,21 @@ class WordPieceTokenizer(LongestMatchModel):
     max_word_characters: int
     cleanup: bool = True
 
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+            InvalidArgumentError: an option is invalid.
+            MissingSpecialTokenError: the vocabulary has no unknown token.
+        """
+        super().__post_init__()
+        prefix = self.continuing_prefix
+        if not isinstance(prefix, str) or not is_encodable(prefix):
+            raise InvalidArgumentError(
+                f"continuing_prefix must be a string without surrogates, not {prefix!r}"
+            )
+        check_int("max_word_characters", self.max_word_characters, minimum=1)
+
     def _clean_up(self, form: bytes) -> bytes:
         if self.cleanup:
             for contraction in _NO_SPACE_BEFORE:
@@ -56,8 +162,40 @@ class WordPieceTokenizer(LongestMatchModel):
             form = form.replace(b" ' ", b"'").replace(b" do not", b" don't")
         return form
 
-    def _get_repr_options(self) -> dict[str, Any]:
-        return {"normalizer": self.normalizer}
+
+@register_record()
+@dataclass(frozen=True, repr=False)
+class WordLevelTokenizer(LongestMatchModel):
+    """Word-level tokenizer. Create it with `word_level` and use it through the generic functions.
+
+    Decoding puts spaces between words. Pickling leaves out the caches. Threads can share a tokenizer.
+
+    Attributes:
+        vocabulary: token ids and token bytes.
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
+            separate words, too.
+        lowercase: whether texts are converted to lower case.
+    """
+
+    model = "word_level"
+    continuing_prefix = None
+    max_word_characters = None
+
+    vocabulary: Vocabulary
+    splitter: Splitter
+    lowercase: bool
+
+    @property
+    def normalizer(self) -> BertNormalizer:  # type: ignore[override]
+        """Normalizer that is applied before a text is split."""
+        return BertNormalizer(
+            clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=self.lowercase
+        )
+
+    @property
+    def normalization(self) -> str | None:
+        """Name of the normalization, `"lowercase"`, or `None`."""
+        return "lowercase" if self.lowercase else None
 
 
 def wordpiece(
@@ -132,29 +270,62 @@ def wordpiece(
         clean_text=clean_text,
         handle_chinese_chars=handle_chinese_chars,
     )
-    return make_wordpiece(vocabulary, normalizer, continuing_prefix, max_word_characters, cleanup=cleanup)
+    return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, max_word_characters, cleanup)
 
 
-@register_record(WordPieceTokenizer)
-def make_wordpiece(
-    vocabulary: Vocabulary,
-    normalizer: BertNormalizer,
-    continuing_prefix: str,
-    max_word_characters: int,
+def word_level(
+    tokens: Mapping[str, int] | Sequence[str],
     *,
-    cleanup: bool,
-) -> WordPieceTokenizer:
-    """Makes a tokenizer from a vocabulary.
+    special_tokens: Sequence[str] = (),
+    splitter: Splitter = "whitespace",
+    lowercase: bool = False,
+    unk_token: str = "[UNK]",
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = "[PAD]",
+) -> WordLevelTokenizer:
+    """Makes a word-level tokenizer from the words of a vocabulary.
+
+    Args:
+        tokens: token to id, or a list of all tokens in the order of their ids; special tokens included.
+        special_tokens: special tokens in addition to those named below. They are encoded from text only where
+            that is allowed (`allowed_special`).
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
+            separate words, too, as in BERT.
+        lowercase: whether texts are converted to lower case.
+        unk_token: token for a word that is not in the vocabulary; it has the span of that word.
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
+            the tokens.
 
     Raises:
-        InvalidArgumentError: an option is invalid.
-        MissingSpecialTokenError: the vocabulary has no unknown token.
+        InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
+            invalid.
+
+    >>> from tokjax import encode
+    >>> encode(word_level(["[UNK]", "to", "be"]), "to be or not to be").tolist()
+    [1, 2, 0, 0, 1, 2]
     """
-    if not isinstance(continuing_prefix, str) or not is_encodable(continuing_prefix):
-        raise InvalidArgumentError(
-            f"continuing_prefix must be a string without surrogates, not {continuing_prefix!r}"
-        )
-    check_bool("cleanup", cleanup)
-    maximum = check_int("max_word_characters", max_word_characters, minimum=1)
-    vocabulary.require_role("unk", "WordPiece")
-    return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, maximum, cleanup)
+    vocabulary = make_word_vocabulary(
+        tokens,
+        special_tokens,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+    )
+    return WordLevelTokenizer(vocabulary, splitter, lowercase)
+
+
+def _strip_prefixes(tokens: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """Returns the tokens that continue a word, without their prefix."""
+    continuations = {
+        token.removeprefix(prefix): id_ for token, id_ in tokens.items() if token.startswith(prefix)
+    }
+    continuations.pop("", None)
+    return continuations
+
+
+def _make_pieces(ids: dict[str, int]) -> _Pieces:
+    longest: dict[str, int] = {}
+    for piece in ids:
+        longest[piece[0]] = max(longest.get(piece[0], 0), len(piece))
+    return _Pieces(ids, longest)

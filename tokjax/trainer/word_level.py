@@ -14,7 +14,7 @@ from tokjax.bpe.chunks import Segments
 from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.core.vocabulary import check_role_names, make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_level import WordLevelTokenizer, make_word_level
+from tokjax.models.wordpiece import WordLevelTokenizer
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 from tokjax.trainer.counting import resolve_counts
@@ -108,7 +108,7 @@ def train_word_level(
             f"vocab_size is {vocab_size}; {len(special)} special tokens need at least {len(special)}"
         )
     special_ids = {name: i for i, name in enumerate(special)}
-    untrained = make_word_level(make_vocabulary({}, special_ids, declared), splitter, lowercase)
+    untrained = WordLevelTokenizer(make_vocabulary({}, special_ids, declared), splitter, lowercase)
     start = time.perf_counter()
     counts = count_whitespace_words(source, special, workers=workers, executor=executor, progress=progress)
     words = count_normalized_words(counts, untrained.normalizer, splitter)

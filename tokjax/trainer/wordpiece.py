@@ -26,7 +26,7 @@ from tokjax._util.progress import show_progress_bar
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.wordpiece import OPTIONAL_TOKENS, WordPieceTokenizer, make_wordpiece
+from tokjax.models.wordpiece import OPTIONAL_TOKENS, WordPieceTokenizer
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.bpe.batched_training import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
@@ -154,7 +154,9 @@ def train_wordpiece(
     vocab_size = int(vocab_size)
     special_ids = {name: i for i, name in enumerate(special)}
     vocabulary = make_vocabulary({}, special_ids, declared)
-    untrained = make_wordpiece(vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=True)
+    untrained = WordPieceTokenizer(
+        vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=True
+    )
     start = time.perf_counter()
     counts = count_whitespace_words(source, special, workers=workers, executor=executor, progress=progress)
     words = count_normalized_words(counts, normalizer, "bert")

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 import tokjax
 from tests.support.definition_strategies import BYTE_PIECES, definitions, texts
 from tests.support.huggingface_tokenizers import DefinitionStub
+from tests.support.small_chunks import use_small_chunks
 from tests.support.span_checks import assert_contract, assert_spans_agree
-from tokjax.models import word_engine
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 
 
@@ -246,9 +246,7 @@ def check_batch(definition, rows):
     alone = [encode_batch(tokenizer, [row]) for row in rows]
     if None in alone:  # the library can't encode a text
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_engine, "FEW_CHARACTERS", 0)
-        patch.setattr(word_engine, "CHUNK_CHARACTERS", 5)
+    with use_small_chunks(5):
         batch = encode_batch(tokenizer, rows * 2)
     for row, [expected] in zip(batch, alone * 2, strict=True):
         for column in ("ids", "offsets", "word_ids", "sequence_ids", "special_tokens_mask"):

@@ -23,16 +23,16 @@ from tokenizers import (
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.sentencepiece_models import train_sentencepiece_models
+from tests.support.small_chunks import use_small_chunks
 from tests.support.span_checks import assert_contract, leave_out
 from tests.support.text_strategies import hard_texts
 from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
 from tokjax.formats.huggingface.library import build_huggingface_tokenizer
 from tokjax.formats.huggingface.metaspace import round_like_library
-from tokjax.models import word_engine
+from tokjax.models import unigram_viterbi as viterbi
 from tokjax.pretokenize.aligned_text import Edges, StepNormalizer, align_characters
 from tokjax.pretokenize.unicode_classes import CODE_POINTS
-from tokjax.unigram import viterbi
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<mask>", "<unk>"]
 NAMES = ["est", ".", "..", "xy", "中", "½", "\u0301", "\u200b", "\x01", "``", "🙂", "\u00a8"]
@@ -206,10 +206,8 @@ def assert_equal_results(name, texts, **options):
 )
 @given(text_lists, st.booleans(), st.sampled_from(["all", ()]), st.booleans())
 def test_results_equal_the_library(name, texts, add_special_tokens, allowed, on_arrays):
-    with pytest.MonkeyPatch.context() as patch:
+    with use_small_chunks(5, few=0 if on_arrays else 3000) as patch:
         if on_arrays:
-            patch.setattr(word_engine, "FEW_CHARACTERS", 0)
-            patch.setattr(word_engine, "CHUNK_CHARACTERS", 5)
             patch.setattr(viterbi, "FEW_WORDS", 1)
             patch.setattr(viterbi, "_CHARACTERS_PER_PIECE", -1)
         options = {"allowed_special": allowed, "disallowed_special": ()}

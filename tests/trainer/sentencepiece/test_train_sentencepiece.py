@@ -8,7 +8,6 @@ import sentencepiece as library
 
 import tokjax
 from tests.conftest import CORPUS
-from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.trainer import Trained, train_sentencepiece
 from tokjax.trainer.sentencepiece import sentences
 
@@ -97,7 +96,7 @@ def test_symbols_of_whitespace_are_matched():
     symbols = [*"\t\n\r\v\x85\xa0\u2028\u3000", "a\tb", "▁\t"]
     tokenizer = train(vocab_size=120, user_defined_symbols=symbols).tokenizer
     pieces = set(symbols)
-    for repeats in (1, FEW_CHARACTERS):
+    for repeats in (1, 11_000):
         text = "low\u3000\t low\n\n\nx a\tb\v\r\x85\xa0\u2028 \t" * repeats
         result = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
         assert result.ids.tolist() == tokenizer.processor.encode(text)

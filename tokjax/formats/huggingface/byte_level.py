@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
-from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.pretokenize.bytes_to_unicode import (
     ALPHABET,
     BYTES,
@@ -77,7 +77,7 @@ def parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     if ignore_merges and None in map_all_unicode_to_bytes(model_forms):
         raise parts.RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
     vocabulary = parts.build_vocabulary(contents, roles, model_forms, added, byte_level=True)
-    return make_byte_level_bpe(
+    return ByteLevelBPE(
         vocabulary,
         pattern,
         normalizer,

@@ -42,15 +42,15 @@ from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
-from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
+from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
 from tokjax.models.sentencepiece_spans import SPACE
 from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
+from tokjax.models.unigram_viterbi import MAX_SCORE
 from tokjax.models.unigram_words import NormalizedToken
 from tokjax.pretokenize.aligned_text import PREPENDING, StepNormalizer
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
-from tokjax.unigram.viterbi import MAX_SCORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -101,7 +101,7 @@ def parse_metaspace_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) 
             )
     all_roles: dict[Role, str] = {**roles, **({} if unknown is None else {"unk": unknown})}
     vocabulary = parts.build_vocabulary(contents, all_roles, ordinary, added, unmatched)
-    return make_metaspace_bpe(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
+    return MetaspaceBPE(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
 
 
 def _drop_special_merges(
@@ -189,7 +189,7 @@ def build_metaspace_bpe(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     else:
         [scheme] = (name for name, prefix in _SCHEMES.items() if prefix == tokenizer.add_prefix_space)
         steps = {"pre_tokenizer": _build_metaspace_step(scheme, split=tokenizer.split_words)}
-    return steps | _build_model(tokenizer.vocabulary, tokenizer.merges, strip=tokenizer.strip)
+    return steps | _build_model(tokenizer.vocabulary, tokenizer.merges, strip=bool(tokenizer.strip))
 
 
 def _build_model(

@@ -43,8 +43,7 @@ from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.unigram import Unigram
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE
-from tokjax.models.word_level import WordLevelTokenizer
-from tokjax.models.wordpiece import WordPieceTokenizer
+from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
-from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
-from tokjax.models.word_level import WordLevelTokenizer, make_word_level
-from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
+from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
+from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
@@ -39,7 +38,9 @@ def parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> W
     vocabulary, normalizer, splitter = _parse_words(contents, roles)
     check_special_words(vocabulary, normalizer, splitter)
     cleanup = parts.get_flag(decoder, "cleanup", True)
-    return make_wordpiece(vocabulary, normalizer, prefix, model["max_input_chars_per_word"], cleanup=cleanup)
+    return WordPieceTokenizer(
+        vocabulary, normalizer, prefix, model["max_input_chars_per_word"], cleanup=cleanup
+    )
 
 
 def parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
@@ -50,7 +51,7 @@ def parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     if not replace(normalizer, lowercase=False).is_identity:
         raise parts.RequiresLibraryError("its normalizer is not one that word_level has")
     check_special_words(vocabulary, normalizer, splitter)
-    return make_word_level(vocabulary, splitter, normalizer.lowercase)
+    return WordLevelTokenizer(vocabulary, splitter, normalizer.lowercase)
 
 
 def parse_word_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordBPE:
@@ -67,7 +68,7 @@ def parse_word_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Wo
     forms: Mapping[str, int] = model["vocab"]
     merges = parts.parse_merges(model["merges"], forms)
     _check_word_forms(vocabulary, forms, merges, end_of_word)
-    return make_word_bpe(
+    return WordBPE(
         vocabulary,
         merges,
         normalizer,

@@ -22,7 +22,6 @@ from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import concatenate_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core import protocol
-from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.byte_bpe import ByteLevelBPE, get_normalize
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.pretoken_cache import PretokenIds
+    from tokjax.bpe.batched_merging import PretokenIds
     from tokjax.corpus.sources import Source
     from tokjax.pretokenize.patterns import Pattern
     from tokjax.trainer.bpe.batched_training import MergeResult, TieBreak
@@ -179,20 +178,17 @@ def encode_counts(tokenizer: ByteLevelBPE, counts: PretokenCounts) -> Symbols:
     ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for start in range(0, len(times), _PRETOKENS_PER_BATCH):
         indices = np.arange(start, min(start + _PRETOKENS_PER_BATCH, len(times)))
-        (entries,) = cache.insert([cache.find(concatenate_pretokens([pretokens.take(indices)]))])
-        encoded = cache.get_ids(entries)
-        batch_lengths = np.diff(encoded.ends, prepend=0)
-        lengths.append(batch_lengths)
-        ids.append(_select_long(encoded, batch_lengths))
+        [encoded] = cache.encode([concatenate_pretokens([pretokens.take(indices)])])
+        lengths.append(encoded.counts.astype(np.int64))
+        ids.append(_select_long(encoded))
     all_lengths = np.concatenate(lengths)
     is_long = all_lengths > 1
     return Symbols(np.concatenate(ids), all_lengths[is_long], times[is_long], int(times[~is_long].sum()))
 
 
-def _select_long(encoded: PretokenIds, lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+def _select_long(encoded: PretokenIds) -> NDArray[np.int32]:
     """Returns the ids of the pre-tokens that are more than one token."""
-    is_long = lengths > 1
-    return encoded.ids.take(concatenate_ranges((encoded.ends - lengths)[is_long], lengths[is_long]))
+    return encoded.ids.take(np.flatnonzero(np.repeat(encoded.counts > 1, encoded.counts)))
 
 
 def _append_merges(tokenizer: ByteLevelBPE, merged: MergeResult, pattern: Pattern) -> ByteLevelBPE:
@@ -208,10 +204,8 @@ def _append_merges(tokenizer: ByteLevelBPE, merged: MergeResult, pattern: Patter
         old.unreachable_ids,
     )
     # A pair merges again if a new merge makes one of its tokens. The list has each pair once.
-    merges = None if tokenizer.merges is None else tuple(dict.fromkeys(tokenizer.merges + merged.merges))
-    continued = dataclasses.replace(tokenizer, vocabulary=vocabulary, pattern=pattern, merges=merges)
-    continued.rules  # noqa: B018 (raises if there are too many merges)
-    return continued
+    merges = None if tokenizer.merges is None else tuple(dict.fromkeys([*tokenizer.merges, *merged.merges]))
+    return dataclasses.replace(tokenizer, vocabulary=vocabulary, pattern=pattern, merges=merges)
 
 
 def _list_split_tokens(tokenizer: ByteLevelBPE) -> list[str]:

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models
 
 from tests.oracles.unigram import segment_naively
-from tokjax.unigram import viterbi
-from tokjax.unigram.viterbi import UnigramModel
+from tokjax.models import unigram_viterbi as viterbi
+from tokjax.models.unigram_viterbi import UnigramModel
 
 CHARACTERS = "ab▁é日🙂"
 words = st.text(st.sampled_from(CHARACTERS + "cx"), min_size=1, max_size=12)
@@ -71,26 +71,6 @@ def test_ids_equal_the_library(vocabulary, texts):
     library, parsed_scores = make_library(pieces, piece_scores, unknown_id)
     tokens = segment(UnigramModel(pieces, parsed_scores, unknown_id), texts)
     assert [[id_ for id_, _ in row] for row in tokens] == [library.encode(text).ids for text in texts]
-
-
-def test_the_longest_last_piece_wins_a_tie():
-    model = UnigramModel(["<unk>", "a", "aa", "aaa"], [0.0, -1.0, -2.0, -3.0], 0)
-    assert segment(model, ["aaaaa"]) == [[(2, "aa"), (3, "aaa")]]
-
-
-def test_sums_are_rounded_as_in_the_library():
-    # In float64, 0.1 + 0.2 is above 0.3.
-    model = UnigramModel(["<unk>", "a", "b", "ab"], [-50.0, 0.1, 0.2, 0.3], 0)
-    assert segment(model, ["ab"]) == [[(1, "a"), (2, "b")]]
-
-
-def test_unknown_characters_are_one_token():
-    model = UnigramModel(["?", "a"], [0.0, -1.0], 0)
-    assert segment(model, ["xyaz", "x", "a?x"]) == [
-        [(0, "xy"), (1, "a"), (0, "z")],
-        [(0, "x")],
-        [(1, "a"), (0, "?x")],
-    ]
 
 
 def test_long_words():

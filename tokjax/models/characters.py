@@ -1,4 +1,4 @@
-"""Character-level tokenizers: every character of an alphabet is a token, all others are unknown."""
+"""Tokenizers without merges: every byte is a token, or every character of an alphabet."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.bpe.chunks import EncodedSegments
 from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts
-from tokjax.core.vocabulary import Vocabulary
+from tokjax.core.vocabulary import Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_base import make_word_vocabulary
+from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,9 +27,87 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.core.vocabulary import Role
 
-_SPACES = np.array(list(map(ord, " \t\n\r")), np.uint32)
+_SPACES = np.frombuffer(b" \t\n\r", np.uint8)
 
 
+@register_record()
+@dataclass(frozen=True, repr=False)
+class ByteTokenizer(SegmentModel):
+    """Tokenizer of bytes. Create it with `byte_level` and use it through the generic functions.
+
+    For `word_ids`, a word is a run of non-whitespace characters together with the whitespace before it.
+
+    Attributes:
+        vocabulary: token ids and token bytes; the ids of the 256 bytes are consecutive.
+    """
+
+    model = "byte_level"
+
+    vocabulary: Vocabulary
+
+    def __post_init__(self) -> None:
+        """Checks the vocabulary.
+
+        Raises:
+            InvalidArgumentError: the ids of the bytes are not consecutive.
+        """
+        ids = [self.vocabulary.ordinary.get(bytes([i]), -1) for i in range(256)]
+        if ids != [*range(ids[0], ids[0] + 256)] or ids[0] < 0:
+            raise InvalidArgumentError("the vocabulary must have all 256 bytes, with consecutive ids")
+
+    def encode_segments(
+        self,
+        segments: Segments,
+        threads: int = 1,  # noqa: ARG002 (one pass over the bytes is fast enough)
+        *,
+        sources: bool = True,
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, independently of one another."""
+        texts = segments.encode()
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        splits = make_row_splits(map(len, texts))
+        begins = flag_word_beginnings(np.isin(data, _SPACES), splits) if sources else None
+        ids = data.astype(np.int32) + np.int32(self._first_id)
+        return EncodedSegments(ids, splits, begins)
+
+    @cached_property
+    def _first_id(self) -> int:
+        return self.vocabulary.ordinary[b"\0"]
+
+
+def byte_level(
+    special_tokens: Sequence[str] = (),
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+) -> ByteTokenizer:
+    """Makes a tokenizer whose tokens are the 256 bytes.
+
+    Args:
+        special_tokens: special tokens. They get the first ids, and the bytes get the ids after these. With
+            `["<pad>", "</s>", "<unk>"]` the ids are those of ByT5.
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch, if any.
+        unk_token: special token for unknown text, if any; bytes never produce it.
+
+    Raises:
+        InvalidArgumentError: a special token is a duplicate, or a role names a token that is not special.
+
+    >>> from tokjax import encode
+    >>> encode(byte_level(["<pad>", "</s>", "<unk>"]), "hi").tolist()
+    [107, 108]
+    """
+    special = {name: i for i, name in enumerate(check_special_names(special_tokens))}
+    roles: dict[Role, str | None]
+    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
+    ordinary = {bytes([i]): len(special) + i for i in range(256)}
+    return ByteTokenizer(make_vocabulary(ordinary, special, roles))
+
+
+@register_record()
 @dataclass(frozen=True, repr=False)
 class CharTokenizer(SegmentModel):
     """Tokenizer of characters. Create it with `char_level` and use it through the generic functions.
@@ -43,6 +122,21 @@ class CharTokenizer(SegmentModel):
     model = "char_level"
 
     vocabulary: Vocabulary
+
+    def __post_init__(self) -> None:
+        """Checks the vocabulary.
+
+        Raises:
+            InvalidArgumentError: a token that is not special has more than one character.
+            MissingSpecialTokenError: there is no unknown token.
+        """
+        for token in map(bytes.decode, self.vocabulary.ordinary):
+            if len(token) != 1:
+                raise InvalidArgumentError(
+                    f"{token!r} is not a single character; if it is a special token, pass "
+                    "special_tokens=[...]"
+                )
+        self._unknown  # noqa: B018 (raises if there is no such token)
 
     def encode_segments(
         self,
@@ -115,20 +209,7 @@ def char_level(
     """
     roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return _make_char_level(make_word_vocabulary(tokens, special_tokens, roles))
-
-
-@register_record(CharTokenizer)
-def _make_char_level(vocabulary: Vocabulary) -> CharTokenizer:
-    for token in vocabulary.ordinary:
-        if len(token.decode("utf-8")) != 1:
-            raise InvalidArgumentError(
-                f"{token.decode('utf-8')!r} is not a single character; if it is a special token, pass "
-                "special_tokens=[...]"
-            )
-    tokenizer = CharTokenizer(vocabulary)
-    tokenizer._unknown  # noqa: B018 (raises if there is no such token)
-    return tokenizer
+    return CharTokenizer(make_word_vocabulary(tokens, special_tokens, roles))
 
 
 def _compute_spans(text: bytes) -> NDArray[np.int64]:

@@ -1,1 +1,0 @@
-"""Segmentation of many words at once with the scores of a unigram model."""
