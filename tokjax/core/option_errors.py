@@ -36,7 +36,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         if getattr(value, "shape", ()):
             raise InvalidArgumentError(f"{option} must be one value, not the array {value!r:.100}")
         if option in ("allowed_special", "disallowed_special") and not isinstance(value, str):
-            check_names(option, value)
+            check_names(f"{option}, if it is not 'all',", value)
 
 
 def explain_options(function: Callable[Params, Result]) -> Callable[Params, Result]:

@@ -532,7 +532,11 @@ protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)
 def _find_decode_context(
     tokenizer: HuggingFaceTokenizer, ids: NDArray[np.int32], *, skip_special_tokens: bool = False
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Finds the pending ids: those after the last token that makes text final."""
+    """Finds the pending ids: those after the last token that makes text final.
+
+    The context are the ids after an earlier such token, as few as have text. The spaces that decoders remove
+    at the start of a text, or add between tokens, do not depend on more than that.
+    """
     if tokenizer.decoded_bytes is not None:
         return ids[:0], ids[:0]
     is_final = _make_finality_test(parts.get_steps(tokenizer.pipeline, "decoder"))
@@ -540,9 +544,15 @@ def _find_decode_context(
         return ids[:0], ids
     skipped = tokenizer.skipped_ids if skip_special_tokens else ()
     get_form = tokenizer.library_tokenizer.id_to_token
-    visible = enumerate(ids.tolist(), 1)
-    stop = max((i for i, id_ in visible if id_ not in skipped and is_final(get_form(id_))), default=0)
-    return ids[:stop], ids[stop:]
+    visible = [(i, id_) for i, id_ in enumerate(ids.tolist(), 1) if id_ not in skipped]
+    stops = [0, *(i for i, id_ in visible if is_final(get_form(id_)))]
+    context: list[int] = []
+    for start in reversed(stops[:-1]):
+        context = [id_ for i, id_ in visible if start < i <= stops[-1]]
+        if _decode_bytes(tokenizer, context):
+            break
+    first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
+    return np.array(context, np.int32), ids[first_pending:]
 
 
 def _make_finality_test(steps: Sequence[dict[str, Any]]) -> Callable[[str], bool] | None:
