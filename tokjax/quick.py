@@ -18,9 +18,8 @@ from tokjax.formats.loading import load_tokenizer
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 from tokjax.trainer.bpe.train_bpe import END_OF_TEXT, train_bpe
 from tokjax.trainer.bundles import save_training_bundle
-from tokjax.trainer.sentencepiece.train_sentencepiece import train_sentencepiece
-from tokjax.trainer.word_level import train_word_level
-from tokjax.trainer.wordpiece import train_wordpiece
+from tokjax.trainer.sentencepiece import train_sentencepiece
+from tokjax.trainer.words import train_word_level, train_wordpiece
 
 if TYPE_CHECKING:
     import os

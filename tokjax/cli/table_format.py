@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -94,7 +94,7 @@ def make_stats_table(dataset: Dataset) -> Table:
     return table
 
 
-def make_training_table(trained: Trained, file: Path) -> Table:
+def make_training_table(trained: Trained[Any], file: Path) -> Table:
     """Returns a table with the results and the statistics of training, and its notes as the caption."""
     stats = trained.stats
     table = _make_two_column_table(str(file))

@@ -34,8 +34,7 @@ from tokjax.trainer import (
 from tokjax.trainer.bpe.train_bpe import END_OF_TEXT
 from tokjax.trainer.bundles import is_bundle
 from tokjax.trainer.pretoken_counts import check_weights
-from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
-from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
+from tokjax.trainer.words import WORD_LEVEL_TOKENS, WORDPIECE_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +68,7 @@ _OPTIONS_BY_MODEL: Mapping[Model, set[str]] = {
 _SENTENCEPIECE_MODELS = {
     model for model, options in _OPTIONS_BY_MODEL.items() if options == _SENTENCEPIECE_OPTIONS
 }
-_TRAINERS: Mapping[Model, Callable[..., Trained]] = {
+_TRAINERS: Mapping[Model, Callable[..., Trained[Any]]] = {
     Model.bpe: train_bpe,
     Model.wordpiece: train_wordpiece,
     Model.word_level: train_word_level,
@@ -150,7 +149,7 @@ def train(
     ] = None,
     bundle: Annotated[
         bool,
-        typer.Option("--bundle", help="Write a directory with tokenizer, statistics, sources and report."),
+        typer.Option("--bundle", help="Write a directory with tokenizer, statistics and sources."),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     workers: Annotated[
@@ -262,7 +261,7 @@ def _prepare_training(
     return _Training(model, files, special, continued, reading, weights, save_counts)
 
 
-def _train(training: _Training, vocab_size: int, options: dict[str, Any]) -> Trained:
+def _train(training: _Training, vocab_size: int, options: dict[str, Any]) -> Trained[Any]:
     """Runs the trainer of a model, with its options."""
     model, reading = training.model, training.reading
     source = _make_source(training)

@@ -156,7 +156,8 @@ def make_word_vocabulary(
     for name in names:
         if name not in token_ids:
             raise InvalidArgumentError(
-                f"the special token {name!r} is not among the tokens; add it to tokens"
+                f"the special token {name!r} is not among the tokens; add it to tokens, or to the "
+                "special_tokens of a trainer"
             )
     special = {name: token_ids[name] for name in names}
     ordinary = {token.encode("utf-8"): id_ for token, id_ in token_ids.items() if token not in special}

@@ -147,62 +147,6 @@ def count_pretokens(
     return counts
 
 
-def resolve_counts(
-    source: Source | PretokenCounts,
-    *,
-    special_tokens: Sequence[str] | None,
-    pattern: Pattern | None,
-    default_pattern: Pattern,
-    workers: int | None,
-    executor: Executor | None,
-    progress: bool,
-) -> PretokenCounts:
-    """Returns the pre-token counts of a trainer's source: counts a corpus, or checks existing counts.
-
-    Args:
-        source: a corpus, or its pre-token counts.
-        special_tokens: as in `count_pretokens`; `None` for those of existing counts, or for no special
-            tokens.
-        pattern: as in `count_pretokens`; `None` for that of existing counts, or for `default_pattern`.
-        default_pattern: default split pattern of the trainer.
-        workers: as in `count_pretokens`.
-        executor: as in `count_pretokens`.
-        progress: as in `count_pretokens`.
-
-    Raises:
-        InvalidArgumentError: the counts were made with other special tokens or another pattern.
-    """
-    special = resolve_special_tokens(source, special_tokens)
-    if not isinstance(source, PretokenCounts):
-        return count_pretokens(
-            source,
-            special_tokens=special,
-            pattern=default_pattern if pattern is None else pattern,
-            workers=workers,
-            executor=executor,
-            progress=progress,
-        )
-    for name, requested, counted in (
-        ("special_tokens", special, source.special_tokens),
-        ("pattern", source.pattern if pattern is None else pattern, source.pattern),
-    ):
-        if requested != counted:
-            raise InvalidArgumentError(
-                f"the pre-tokens were counted with {name}={counted!r}, not {requested!r}; omit {name}, or "
-                "count again"
-            )
-    return source
-
-
-def resolve_special_tokens(
-    source: Source | PretokenCounts, special_tokens: Sequence[str] | None
-) -> tuple[str, ...]:
-    """Returns checked special tokens; `None` is replaced by those of existing counts, or by none."""
-    if special_tokens is None and isinstance(source, PretokenCounts):
-        return source.special_tokens
-    return tuple(check_special_names(special_tokens or ()))
-
-
 def count_chunk(
     chunk: Chunk,
     *,
