@@ -7,6 +7,7 @@ and the exit code is 1.
 from __future__ import annotations
 
 import codecs
+import itertools
 import sys
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 (typer reads the annotations)
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 import tokjax
-from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
-from tokjax.cli.mixture import estimate_mixture
+from tokjax._util.display import make_visible
+from tokjax.cli.datasets import convert, merge, print_stats, rebuild, stats, verify
 from tokjax.cli.options import (
     FILES_HELP,
     STDIN,
@@ -35,12 +38,13 @@ from tokjax.cli.options import (
     show_error,
 )
 from tokjax.cli.report import report
-from tokjax.cli.table_format import make_stats_table, make_token_table
-from tokjax.cli.train import train
+from tokjax.cli.train import estimate_mixture, train
 from tokjax.corpus.decompression import open_decompressed, report_damage
 from tokjax.formats.exporting import resolve_target
+from tokjax.offsets import has_span
 
 if TYPE_CHECKING:
+    from tokjax.core.records import TokenizationResult
     from tokjax.formats.file_formats import Format
 
 app = typer.Typer(
@@ -87,6 +91,7 @@ class FieldKind(StrEnum):
 _BUCKETS = (64, 128, 256, 512, 1024)
 _DEFAULT_TOKEN_LIMIT = 200
 _MAX_BYTES_PER_TOKEN = 64
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 SpecialOption = Annotated[
     SpecialHandling,
     typer.Option(
@@ -165,7 +170,7 @@ def pack(
             progress=not quiet,
         )
     if not quiet:
-        Console().print(make_stats_table(tokjax.open_dataset(out)))
+        print_stats(tokjax.open_dataset(out))
 
 
 @app.command()
@@ -191,7 +196,7 @@ def inspect(
         content = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
     result = tokjax.encode_result(loaded, content, **_get_special_options(special))
     Console().print(
-        make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
+        _make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
     )
 
 
@@ -224,11 +229,32 @@ def export(
         typer.echo(file)
 
 
-for command in (stats, verify, merge, convert, rebuild):
+for command in (stats, verify, merge, convert, rebuild, train, report, estimate_mixture):
     app.command()(command)
-app.command()(train)
-app.command()(report)
-app.command()(estimate_mixture)
+
+
+def _make_token_table(result: TokenizationResult, limit: int, *, is_complete: bool) -> Table:
+    """Returns a table with one row per token: index, readable token, id, byte span.
+
+    Args:
+        result: tokens of the text.
+        limit: maximum number of rows.
+        is_complete: whether the whole text was encoded; `False` if only its start was.
+    """
+    table = Table("#", "token")
+    for name in ("id", "bytes", "special"):
+        table.add_column(name, no_wrap=True)
+    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)
+    for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
+        style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
+        token_text = Text(make_visible(token), style=style)
+        span_text = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
+        table.add_row(str(i), token_text, str(id_), Text(span_text), "yes" if special else "")
+    count = f"{len(result):,} tokens"
+    if len(result) > limit:
+        count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
+    table.caption = f"{count}; bytes are 1-based and half-open"
+    return table
 
 
 def _make_packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax.PackedTokenField:
