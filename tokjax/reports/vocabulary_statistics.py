@@ -1,4 +1,4 @@
-"""Measurement of tokenizers on texts, in one pass and bounded memory."""
+"""Measurement of tokenizers on texts, in one pass and bounded memory, and its results as JSON."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from tokjax.corpus.files import get_source_files
 from tokjax.corpus.sources import Source, find_source_files, read_documents
 from tokjax.encoding.bulk import check_separator, encode_to_array, iter_text_groups
 from tokjax.errors import InvalidArgumentError
-from tokjax.reports.metrics import (
-    TEXT_METRICS,
-    USE_METRICS,
-    VOCABULARY_METRICS,
-    TextSize,
-    TokenUse,
-    VocabularyReport,
-)
+from tokjax.reports.metrics import TextSize, TokenUse, VocabularyReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +26,6 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
-    from tokjax.reports.metrics import Metric
 
 
 Texts: TypeAlias = Source | Mapping[str, Source]
@@ -41,7 +33,26 @@ Texts: TypeAlias = Source | Mapping[str, Source]
 ONLY_KIND = "text"
 """Name of the kind of text if only one source is passed."""
 
-_CHARACTERS_PER_SPLIT = 1 << 16
+TEXT_METRICS = ("documents", "nbytes", "characters", "words")
+"""Attributes of a `TextSize`."""
+VOCABULARY_METRICS = ("vocab_size", "num_ordinary", "num_special")
+"""Metrics of a `TokenUse` that depend on the vocabulary alone."""
+USE_METRICS = (
+    "tokens",
+    "bytes_per_token",
+    "characters_per_token",
+    "tokens_per_word",
+    "bits_per_token",
+    "bits_per_byte",
+    "huffman_bits_per_token",
+    "huffman_bits_per_byte",
+    "renyi_efficiency",
+    "unused_share",
+    "single_use_share",
+    "unknown_share",
+    "single_byte_share",
+)
+"""Metrics of a `TokenUse` that depend on the texts."""
 
 
 def name_sources(texts: Texts) -> dict[str, Source]:
@@ -99,18 +110,7 @@ def compute_text_size(documents: Iterable[Text]) -> TextSize:
 def _compute_document_size(document: Text) -> TextSize:
     readable = to_characters(document)
     characters = len(document) if isinstance(document, str) else len(readable)
-    return TextSize(1, count_bytes(document), characters, _count_words(readable))
-
-
-def _count_words(text: str) -> int:
-    """Returns `len(text.split())`, without a list of all words of a long text."""
-    count = 0
-    for start in range(0, len(text), _CHARACTERS_PER_SPLIT):
-        count += len(text[start : start + _CHARACTERS_PER_SPLIT].split())
-        # A word that continues from the previous part was counted in both.
-        splits_word = start > 0 and not text[start - 1].isspace() and not text[start].isspace()
-        count -= splits_word
-    return count
+    return TextSize(1, count_bytes(document), characters, len(readable.split()))
 
 
 def _check_names(noun: str, names: Iterable[object]) -> None:
@@ -272,9 +272,6 @@ def _use_to_json(use: TokenUse) -> dict[str, Any]:
     }
 
 
-def _metrics_to_json(record: TextSize | TokenUse, metrics: Sequence[Metric]) -> dict[str, Any]:
-    return {metric.name: _nan_to_none(metric.get_value(record)) for metric in metrics}
-
-
-def _nan_to_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _metrics_to_json(record: TextSize | TokenUse, metrics: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(record, name) for name in metrics}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
