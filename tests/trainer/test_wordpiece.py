@@ -255,7 +255,7 @@ def test_interrupt_reports_number_of_merges(monkeypatch):
         ({"limit_alphabet": 0}, "limit_alphabet must be at least 1, not 0"),
         ({"initial_alphabet": ["ab"]}, "initial_alphabet must contain single characters, not 'ab'"),
         ({"initial_alphabet": ["\ud800"]}, "initial_alphabet must contain single characters"),
-        ({"special_tokens": "[UNK]"}, "special_tokens is a list of names"),
+        ({"special_tokens": "[UNK]"}, "special_tokens must be a list of names"),
         ({"eos_token": "<s>"}, "the special token '<s>' is not among the tokens; .* special_tokens of a"),
         ({"lowercase": 1}, "lowercase must be True or False, not 1"),
         ({"continuing_prefix": 1}, "continuing_prefix must be a string without surrogates, not 1"),

@@ -381,7 +381,8 @@ def compute_huffman_length(counts: ArrayLike) -> float:
     frequencies = _sort_positive(counts).tolist()
     if not frequencies:
         return math.nan
-    heap, total, num_bits = frequencies, sum(frequencies), 0  # an ascending list is a heap
+    heap: list[int] = frequencies  # an ascending list is a heap
+    total, num_bits = sum(heap), 0
     while len(heap) > 1:
         joined = heapq.heappop(heap) + heap[0]
         num_bits += joined

@@ -146,7 +146,8 @@ def compute_length_bins(use: TokenUse) -> list[tuple[str, int, int]]:
         if stop is not None and stop - minimum > 1:
             label = f"{minimum}–{stop - 1}"
         if minimum < len(lengths[0]):
-            bins.append((label, *(int(numbers[minimum:stop].sum()) for numbers in lengths)))
+            in_vocabulary, in_texts = (int(numbers[minimum:stop].sum()) for numbers in lengths)
+            bins.append((label, in_vocabulary, in_texts))
     return bins
 
 

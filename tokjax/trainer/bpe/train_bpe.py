@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_choice, check_int
 from tokjax._util.progress import show_progress_bar
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import concatenate_pretokens
@@ -380,6 +380,5 @@ def _make_rules(first_id: int, options: Mapping[str, Any]) -> TrainingRules:
     longest, tie_break = options["max_token_length"], options["tie_break"]
     if longest is not None:
         longest = check_int("max_token_length", longest, minimum=1)
-    if tie_break not in get_args(TieBreak):
-        raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
+    check_choice("tie_break", tie_break, get_args(TieBreak))
     return TrainingRules(first_id, minimum, tie_break, longest)
