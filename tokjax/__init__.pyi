@@ -196,16 +196,14 @@ from .models.custom_splitter import (
 from .models.metaspace_bpe import (
     metaspace_bpe as metaspace_bpe,
 )
-from .models.roles_and_templates import (
-    with_roles as with_roles,
-    with_template as with_template,
-)
 from .models.sentencepiece import (
     sentencepiece as sentencepiece,
 )
 from .models.vocabulary_changes import (
     extend_vocabulary as extend_vocabulary,
     truncate_vocabulary as truncate_vocabulary,
+    with_roles as with_roles,
+    with_template as with_template,
 )
 from .models.word_bpe import (
     word_bpe as word_bpe,

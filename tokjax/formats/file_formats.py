@@ -33,8 +33,8 @@ from tokjax.formats.writers import (
     write_wordpiece,
 )
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.sentencepiece import SentencePieceTokenizer
+from tokjax.models.vocabulary_changes import replace_roles
 from tokjax.models.word_bpe import word_bpe
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
 

@@ -20,7 +20,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
-from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.vocabulary_changes import replace_roles
 from tokjax.models.wordpiece import wordpiece
 from tokjax.pretokenize.special_tokens import check_comparisons
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models.sentencepiece_spans import SPACE, SpaceRules
+from tokjax.models.byte_spans import SPACE, SpaceRules
 from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:

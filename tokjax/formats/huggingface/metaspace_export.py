@@ -34,9 +34,9 @@ from tokjax.formats.huggingface.metaspace_definition import (
     SPACE_TO_METASPACE,
     STRIP,
 )
+from tokjax.models.byte_spans import SPACE
 from tokjax.models.metaspace import METASPACE
 from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
-from tokjax.models.sentencepiece_spans import SPACE
 from tokjax.pretokenize.character_map import CharacterTrie
 
 if TYPE_CHECKING:

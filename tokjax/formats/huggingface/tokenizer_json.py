@@ -31,7 +31,7 @@ from tokjax.formats.transformers_files import (
     reject_options,
 )
 from tokjax.models.format_errors import as_format_errors
-from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.vocabulary_changes import replace_roles
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
