@@ -229,7 +229,7 @@ from .pretokenize.patterns import (
 from .quick import (
     quick_causal_lm_batch as quick_causal_lm_batch,
 )
-from .reports.show_batch.show import (
+from .reports.show_batch import (
     show_batch as show_batch,
 )
 
