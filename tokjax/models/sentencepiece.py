@@ -301,8 +301,7 @@ class SentencePieceTokenizer(SegmentModel):
     @cached_property
     def symbols(self) -> frozenset[str]:
         """User-defined symbols, which the model matches in any text."""
-        pieces = iter_pieces(self.model_proto)
-        return frozenset(text for text, _, piece_type in pieces if piece_type == PieceType.USER_DEFINED)
+        return frozenset(self._parsed_pieces.symbols)
 
     @cached_property
     def _model_info(self) -> ModelInfo:
@@ -315,14 +314,6 @@ class SentencePieceTokenizer(SegmentModel):
     @cached_property
     def _begins_with_mark(self) -> NDArray[np.bool_]:
         return np.array([piece.startswith(METASPACE) for piece in self._parsed_pieces.texts], bool)
-
-    @cached_property
-    def _byte_values(self) -> NDArray[np.uint8]:
-        """Byte of each byte piece, by id, `uint8`, shape `(size,)`; 0 for other ids."""
-        values = np.zeros(self.vocabulary.size, np.uint8)
-        for id_ in np.flatnonzero(self._is_byte).tolist():
-            values[id_] = decode_piece(self.vocabulary.get_bytes(id_).decode("utf-8"))[0]
-        return values
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the model and the roles, and leaves out everything derived from them."""
@@ -379,7 +370,8 @@ def sentencepiece(
         raise TokenizerFormatError(f"{source}: {error}") from error
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         raise TokenizerFormatError(f"{source}: not a SentencePiece model, or truncated: {error}") from error
-    is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
+    types = [type_ for _, _, type_ in iter_pieces(proto)]
+    is_special = [type_ in (PieceType.UNKNOWN, PieceType.CONTROL) for type_ in types]
     special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
     ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
     check_role_names({"bos": bos_token, "eos": eos_token, "pad": pad_token})
@@ -392,7 +384,6 @@ def sentencepiece(
         "sep": _check_piece("sep", sep_token, pieces),
         "mask": _check_piece("mask", mask_token, pieces),
     }
-    types = (type_ for _, _, type_ in iter_pieces(proto))
     symbols = {pieces[i]: i for i, type_ in enumerate(types) if type_ == PieceType.USER_DEFINED}
     special |= {symbol: symbols[symbol] for symbol in select_control_names(frozenset(symbols))}
     vocabulary = make_vocabulary(ordinary, special, duplicate_token_ids=symbols)
@@ -579,7 +570,8 @@ def _find_decode_context(
     is_byte = tokenizer._is_byte.take(ids.take(visible))
     num_bytes = int(np.append(~is_byte[::-1], True).argmax())  # length of the run at the end
     run = visible[len(visible) - num_bytes :]
-    data = bytes(tokenizer._byte_values.take(ids.take(run)).tolist())
+    pieces = (tokenizer.vocabulary.get_bytes(id_).decode("utf-8") for id_ in ids.take(run).tolist())
+    data = b"".join(map(decode_piece, pieces))
     num_complete = codecs.utf_8_decode(data, "replace", False)[1]
     stop = len(ids) if num_complete == num_bytes else int(run[num_complete])
     final = ids.take(visible[visible < stop])

@@ -58,8 +58,6 @@ class DatasetReport:
         bytes_per_token: bytes of text per token, including the removed tokens; `None` if unknown.
         lengths: quantiles of the document lengths, in units: `"shortest"`, `"5%"`, `"median"`, `"95%"` and
             `"longest"`.
-        bins: edges of the bins of the length histogram, in units, ascending; one more than bins.
-        counts: number of documents in each bin.
         batch_size: documents per batch for the measurement of padding.
         padding: padding for each strategy.
         sources: names and sizes in bytes of the source files; empty if unknown.
@@ -77,8 +75,6 @@ class DatasetReport:
     num_dropped: int
     bytes_per_token: float | None
     lengths: dict[str, int]
-    bins: tuple[int, ...]
-    counts: tuple[int, ...]
     batch_size: int
     padding: tuple[Padding, ...]
     sources: tuple[tuple[str, int], ...]
@@ -114,8 +110,6 @@ def dataset_report(
         )
     manifest = dataset.manifest
     lengths = dataset.document_lengths
-    bins = _compute_bins(int(lengths.max(initial=1)))
-    counts = np.histogram(lengths, bins)[0]
     source = manifest.source or {}
     sources = source.get("files", [])
     if "converted" in source:
@@ -131,8 +125,6 @@ def dataset_report(
         num_dropped=manifest.num_dropped,
         bytes_per_token=manifest.bytes_per_token,
         lengths=compute_length_quantiles(lengths),
-        bins=tuple(bins.tolist()),
-        counts=tuple(counts.tolist()),
         batch_size=size,
         padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
@@ -146,13 +138,6 @@ def dataset_report_to_json(report: DatasetReport) -> dict[str, Any]:
     values = asdict(report)
     values["padding"] = [padding._asdict() for padding in report.padding]
     return values
-
-
-def _compute_bins(longest: int) -> NDArray[np.int64]:
-    """Returns the edges of logarithmic bins from 0, four for each doubling of the length."""
-    edges = np.unique(np.round(2 ** (np.arange(0, 4 * (longest.bit_length() + 1)) / 4)).astype(np.int64))
-    last = int(np.searchsorted(edges, longest, "right"))
-    return np.concatenate([np.zeros(1, np.int64), edges[: last + 1]])
 
 
 def compute_length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:

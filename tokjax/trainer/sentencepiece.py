@@ -379,24 +379,19 @@ def _collect_named_pieces(
     check_role_names(roles)
     if not roles["unk"]:
         raise InvalidArgumentError(f"unk_token is {roles['unk']!r}; a model needs that piece: pass its name")
-    reserved = dict.fromkeys([*filter(None, roles.values()), *special_tokens])
-    for name in reserved:
-        if not is_encodable(name):
-            raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
-        if _BYTE_PIECE.fullmatch(name):
-            raise InvalidArgumentError(f"special token {name!r} is the name of a byte piece")
     for role in ("bos", "eos", "pad"):
         if roles[role] == roles["unk"]:
             raise InvalidArgumentError(f"{role}_token and unk_token are both {roles[role]!r}")
-    for i, symbol in enumerate(check_names("user_defined_symbols", symbols)):
-        if not symbol or not is_encodable(symbol):
-            raise InvalidArgumentError(
-                f"user-defined symbol {i} must be a non-empty string without surrogates, not {symbol!r}"
-            )
+    reserved = dict.fromkeys([*filter(None, roles.values()), *special_tokens])
+    checked_symbols = check_names("user_defined_symbols", symbols)
+    for name in (*reserved, *checked_symbols):
+        if not name or not is_encodable(name):
+            raise InvalidArgumentError(f"{name!r} must be a non-empty string without surrogates")
+        if _BYTE_PIECE.fullmatch(name):
+            raise InvalidArgumentError(f"{name!r} is the name of a byte piece, and can't be another piece")
+    for symbol in checked_symbols:
         if symbol in reserved:
             raise InvalidArgumentError(f"user-defined symbol {symbol!r} is a duplicate, or a special token")
-        if _BYTE_PIECE.fullmatch(symbol):
-            raise InvalidArgumentError(f"user-defined symbol {symbol!r} is the name of a byte piece")
         if " " in symbol or "\0" in symbol:
             raise InvalidArgumentError(
                 f"user-defined symbol {symbol!r} contains a space or U+0000, and would never match in a "
