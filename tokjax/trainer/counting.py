@@ -140,7 +140,7 @@ def count_pretokens(
             nbytes += part.nbytes
             advance(chunk.read_nbytes, f"{len(counter):,} pre-tokens")
         counted = counter.to_counted_pretokens()
-        advance(0, f"{len(counted.counts):,} pre-tokens")  # now with those that were pending
+        advance(0, f"{len(counted.counts):,} pre-tokens")  # now with those of worker processes
     counts = make_pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
     if corpus.files:
         _warn_about_invalid_utf8(counts)

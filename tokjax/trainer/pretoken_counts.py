@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_INSERT_BATCH_SIZE = 1 << 15
-"""Number of pending pre-tokens that are inserted into the hash tables together."""
 _VERSION = 1
 """Version of the files of `save_pretoken_counts`, and of fingerprints."""
 _MAX_BYTES = 1 << 53
@@ -221,9 +219,8 @@ class PretokenCounts:
 class PretokenCounter:
     """Thread-safe counter of pre-tokens. Its memory grows with the number of distinct pre-tokens only.
 
-    Pre-tokens that are in the hash tables are counted immediately. Others are pending until there are
-    `_INSERT_BATCH_SIZE` of them, because tables insert large batches faster. Pre-tokens that the tables can't
-    hold (long ones, and those with a zero byte) are counted in a dictionary.
+    Pre-tokens that the hash tables can't hold (long ones, and those with a zero byte) are counted in a
+    dictionary.
     """
 
     def __init__(self) -> None:
@@ -233,20 +230,20 @@ class PretokenCounter:
         self._inserted = [initial]
         self._counts = np.zeros(1, np.int64)
         self._fallback_counts: Counter[bytes] = Counter()  # pre-tokens that the tables can't hold
-        self._pending: list[CountedPretokens] = []
-        self._num_pending = 0
 
     def __len__(self) -> int:
-        """Returns the approximate number of distinct pre-tokens. It excludes those that are pending."""
+        """Returns the number of distinct pre-tokens."""
         return len(self._counts) + len(self._fallback_counts)
 
     def add(self, pretokens: Pretokens) -> None:
         """Adds 1 to the count of each pre-token, once per occurrence."""
         slots = self._tables.find(pretokens)
-        absent = np.flatnonzero(slots == ABSENT)
-        if len(absent):
+        absent = pretokens.take(np.flatnonzero(slots == ABSENT))
+        if len(absent.lengths):
             slots = slots.take(np.flatnonzero(slots != ABSENT))
-            self._add_pending(CountedPretokens(pretokens.take(absent), np.ones(len(absent), np.int64)))
+            new, _ = self._count_oversized(CountedPretokens(absent, np.ones(len(absent.lengths), np.int64)))
+            first_indices, inverse = self._tables.unique(new)
+            self.merge(CountedPretokens(new.take(first_indices), np.bincount(inverse)))
         increments = np.bincount(slots)
         with self._lock.current:
             self._counts[: len(increments)] += increments
@@ -259,8 +256,7 @@ class PretokenCounter:
             self._counts[slots] += counts
 
     def to_counted_pretokens(self) -> CountedPretokens:
-        """Returns all pre-tokens that were counted, after inserting those that are pending."""
-        self._insert_pending()
+        """Returns all pre-tokens that were counted."""
         seen = np.flatnonzero(self._counts)
         in_tables = concatenate_pretokens(self._inserted).take(seen)
         fallback = make_pretokens(list(self._fallback_counts))
@@ -269,19 +265,6 @@ class PretokenCounter:
             np.fromiter(self._fallback_counts.values(), np.int64, len(self._fallback_counts)),
         ]
         return CountedPretokens(concatenate_pretokens([in_tables, fallback]), np.concatenate(counts))
-
-    def _add_pending(self, new: CountedPretokens) -> None:
-        """Appends new pre-tokens to the pending ones, and inserts these if there are enough of them."""
-        pretokens, counts = self._count_oversized(new)
-        # A copy, because `take` would keep the data of the whole chunk in memory.
-        pending = CountedPretokens(concatenate_pretokens([pretokens]), counts)
-        with self._lock.current:
-            if len(counts):
-                self._pending.append(pending)
-                self._num_pending += len(counts)
-            is_batch_full = self._num_pending >= _INSERT_BATCH_SIZE
-        if is_batch_full:
-            self._insert_pending()
 
     def _count_oversized(self, counted: CountedPretokens) -> CountedPretokens:
         """Counts the pre-tokens that the tables can't hold, and returns the others."""
@@ -296,20 +279,6 @@ class PretokenCounter:
                 self._fallback_counts[text] += count
         fitting = np.flatnonzero(fits_table)
         return CountedPretokens(pretokens.take(fitting), counts.take(fitting))
-
-    def _insert_pending(self) -> None:
-        """Inserts the pending pre-tokens into the hash tables, without duplicates, and adds their counts."""
-        with self._lock.current:
-            pending, self._pending, self._num_pending = self._pending, [], 0
-        if not pending:
-            return
-        pretokens = concatenate_pretokens([part.pretokens for part in pending])
-        first_indices, inverse = self._tables.unique(pretokens)
-        unique = pretokens.take(first_indices)
-        with self._lock.current:
-            slots = self._get_or_add_slots(unique)
-            counts = np.concatenate([part.counts for part in pending])
-            np.add.at(self._counts, slots.take(inverse), counts)
 
     def _get_or_add_slots(self, unique: Pretokens) -> NDArray[np.int64]:
         """Returns the index of each pre-token in `_counts`, and adds those that are not in the tables."""
