@@ -14,7 +14,7 @@ from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 
 BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
-ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
+ARRAYS = ("vocabulary_lengths", "used_lengths")
 all_texts = st.lists(st.one_of(hard_texts, any_strings, byte_strings), max_size=6)
 
 

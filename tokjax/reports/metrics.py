@@ -223,11 +223,6 @@ class TokenUse:
         """
         return _divide(int(self.counts[self._single_bytes].sum()), self.tokens)
 
-    @cached_property
-    def frequencies(self) -> NDArray[np.int64]:
-        """Numbers of occurrences of all ids that occur, `int64`, descending, shape `(num_used_ids,)`."""
-        return -np.sort(-self.counts[self.counts > 0])
-
     @property
     def vocabulary_lengths(self) -> NDArray[np.int64]:
         """Number of ordinary tokens of the vocabulary by length in bytes, `int64`, shape `(longest + 1,)`."""

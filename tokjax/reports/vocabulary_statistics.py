@@ -55,49 +55,6 @@ USE_METRICS = (
 """Metrics of a `TokenUse` that depend on the texts."""
 
 
-def name_sources(texts: Texts) -> dict[str, Source]:
-    """Returns the sources by name of their kind of text.
-
-    Raises:
-        InvalidArgumentError: the mapping is empty, or a name or a source is invalid.
-    """
-    sources = dict(texts) if isinstance(texts, Mapping) else {ONLY_KIND: texts}
-    if not sources:
-        raise InvalidArgumentError("texts is an empty mapping; pass {NAME: source}, or one source")
-    _check_names("kind of text", sources)
-    for source in sources.values():
-        find_source_files(source)
-    return sources
-
-
-def name_tokenizers(tokenizer: Any, name: str, against: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns all tokenizers by name, the subject of the report first.
-
-    Raises:
-        InvalidArgumentError: a name is invalid or a duplicate.
-    """
-    if not isinstance(against, (Mapping, type(None))):
-        raise InvalidArgumentError(
-            f"against must map names to tokenizers, not be a {type(against).__name__}; "
-            "pass {NAME: tokenizer}"
-        )
-    others = against or {}
-    _check_names("tokenizer", [name, *others])
-    if name in others:
-        raise InvalidArgumentError(
-            f"{name!r} names two tokenizers, one of them in against; pass name= for the first of them"
-        )
-    return {name: tokenizer, **others}
-
-
-def get_total_nbytes(sources: Iterable[Source]) -> int | None:
-    """Returns the total size of the sources in bytes; `None` if one of them does not consist of files."""
-    by_source = list(map(find_source_files, sources))
-    if None in by_source:
-        return None
-    return sum(file.nbytes for files in by_source if files is not None for file in get_source_files(files))
-
-
 def compute_text_size(documents: Iterable[Text]) -> TextSize:
     r"""Computes the size of documents.
 
@@ -172,8 +129,22 @@ def vocabulary_report(
     >>> round(report.use().bytes_per_token, 3)
     1.571
     """
-    tokenizers = name_tokenizers(tokenizer, name, against)
-    sources = name_sources(texts)
+    if not isinstance(against, (Mapping, type(None))):
+        raise InvalidArgumentError(
+            f"against must map names to tokenizers, not be a {type(against).__name__}; "
+            "pass {NAME: tokenizer}"
+        )
+    tokenizers = {name: tokenizer, **(against or {})}
+    if against and name in against:
+        raise InvalidArgumentError(
+            f"{name!r} names two tokenizers, one of them in against; pass name= for the first of them"
+        )
+    sources = dict(texts) if isinstance(texts, Mapping) else {ONLY_KIND: texts}
+    if not sources:
+        raise InvalidArgumentError("texts is an empty mapping; pass {NAME: source}, or one source")
+    _check_names("tokenizer", tokenizers)
+    _check_names("kind of text", sources)
+    files = list(map(find_source_files, sources.values()))
     check_separator(separator)
     resolve_num_threads(threads)
 
@@ -189,7 +160,8 @@ def vocabulary_report(
         return np.asarray(encoded.ids)
 
     uses = []
-    total = get_total_nbytes(sources.values())
+    sizes = [None if each is None else sum(f.nbytes for f in get_source_files(each)) for each in files]
+    total = None if None in sizes else sum(filter(None, sizes))
     with show_progress_bar("measuring", total, unit="bytes", enabled=progress) as advance:
         for kind, source in sources.items():
             documents = read_documents(source, separator)

@@ -25,7 +25,7 @@ from tokjax._util.worker_starts import WorkerDiedError
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
-from tokjax.corpus.sources import Corpus, Source, open_corpus
+from tokjax.corpus.sources import Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.byte_bpe import get_default_normalizer
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
@@ -108,9 +108,15 @@ def count_pretokens(
     check_executor(executor)
     concurrency = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
     seed = check_int("seed", seed, minimum=0)
-    sample = None if max_bytes is None else _Sample(check_int("max_bytes", max_bytes, minimum=1), seed)
     chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
-    corpus = _open_corpus(source, special, pattern, chunk_bytes, sample)
+    if max_bytes is not None:
+        max_bytes = check_int("max_bytes", max_bytes, minimum=1)
+        chunk_bytes = min(max(max_bytes // _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES), _MAX_SAMPLED_BYTES)
+    splits_before_spaces = make_pattern_splitter(pattern).splits_before_spaces
+    corpus = open_corpus(source, special, chunk_bytes, safe_splits=splits_before_spaces)
+    if max_bytes is not None:
+        sampled = sample_chunks(corpus.chunks, max_bytes, seed)
+        corpus = corpus._replace(chunks=sampled, nbytes=sum(chunk.read_nbytes for chunk in sampled))
     if normalize == "auto":
         has_default = get_default_normalizer(pattern) is not None
         normalize = partial(to_nfc, preserved=frozenset(special)) if has_default else None
@@ -210,37 +216,11 @@ class ChunkCounter:
         return self.counter.to_counted_pretokens()
 
 
-class _Sample(NamedTuple):
-    """Size and seed of a random sample of a corpus."""
-
-    max_bytes: int
-    seed: int
-
-
 class _Size(NamedTuple):
     """Number of documents and bytes that were counted."""
 
     documents: int
     nbytes: int
-
-
-def _open_corpus(
-    source: Source,
-    special_tokens: tuple[str, ...],
-    pattern: Pattern,
-    chunk_bytes: int,
-    sample: _Sample | None,
-) -> Corpus:
-    """Opens a corpus as chunks, or as a random sample of its chunks."""
-    if sample is not None:
-        chunk_bytes = min(max(sample.max_bytes // _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES), _MAX_SAMPLED_BYTES)
-    corpus = open_corpus(
-        source, special_tokens, chunk_bytes, safe_splits=make_pattern_splitter(pattern).splits_before_spaces
-    )
-    if sample is None:
-        return corpus
-    chunks = sample_chunks(corpus.chunks, *sample)
-    return corpus._replace(chunks=chunks, nbytes=sum(chunk.read_nbytes for chunk in chunks))
 
 
 def _warn_about_invalid_utf8(counts: PretokenCounts) -> None:

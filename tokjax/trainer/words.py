@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.results import (
     Trained,
+    TrainingStats,
     describe_missing_pair,
     make_stats,
     measure_time,
@@ -137,18 +138,15 @@ def train_word_level(
         selected = [word for word in ranked[: vocab_size - len(special)] if candidates[word] >= min_frequency]
         tokenizer = make([*special, *selected])
     missing = f"word left that occurs {min_frequency} or more times"
-    stats = make_stats(
-        counts,
-        seconds,
-        num_unique=len(words),
-        num_tokens=_count_tokens(tokenizer, words),
-        exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing),
-        notes=(
-            *_format_dropped_note(words, encodable, "they are not valid UTF-8"),
-            *_format_dropped_note(encodable, candidates, "they have the name of a special token"),
-        ),
+    notes = (
+        *_format_dropped_note(words, encodable, "they are not valid UTF-8"),
+        *_format_dropped_note(encodable, candidates, "they have the name of a special token"),
     )
-    return Trained(tokenizer, stats, options | {"special_tokens": special, "pattern": counts.pattern})
+    return Trained(
+        tokenizer,
+        _make_stats(tokenizer, counts, words, seconds, vocab_size, missing, notes),
+        options | {"special_tokens": special, "pattern": counts.pattern},
+    )
 
 
 def train_wordpiece(
@@ -243,15 +241,17 @@ def train_wordpiece(
     with measure_time(seconds, "counting"):
         counts = _count_words(source, special, workers=workers, executor=executor, progress=progress)
         words = _normalize_words(counts, untrained.normalizer, "bert")
-        training_words = _select_training_words(words, limit_alphabet, initial_alphabet)
-        initial_tokens = list(dict.fromkeys([*special, *_build_alphabet(training_words, continuing_prefix)]))
+        selected, alphabet, notes = _select_training_words(words, limit_alphabet, initial_alphabet)
+        inside = {character for word in selected for character in word[1:]}
+        continuing = (continuing_prefix + character for character in sorted(inside))
+        initial_tokens = list(dict.fromkeys([*special, *sorted(alphabet), *continuing]))
     budget = vocab_size - len(initial_tokens)
     if budget < 0:
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; {len(special)} special tokens and "
             f"{len(initial_tokens) - len(special)} tokens of single characters need at least "
             f"{len(initial_tokens)}; raise vocab_size, or set limit_alphabet below "
-            f"{len(training_words.alphabet)}"
+            f"{len(alphabet)}"
         )
     with (
         measure_time(seconds, "merging"),
@@ -259,7 +259,7 @@ def train_wordpiece(
     ):
         token_ids = {token: id_ for id_, token in enumerate(initial_tokens)}
         merged = train_merges(
-            _make_symbols(training_words.words, token_ids, continuing_prefix),
+            _make_symbols(selected, token_ids, continuing_prefix),
             num_tokens=budget,
             rules=TrainingRules(len(initial_tokens), min_frequency, "huggingface", max_token_length=None),
             advance=advance,
@@ -269,15 +269,12 @@ def train_wordpiece(
             ),
         )
     tokenizer = make([token.decode("utf-8") for token in merged.token.values()])
-    stats = make_stats(
-        counts,
-        seconds,
-        num_unique=len(words),
-        num_tokens=_count_tokens(tokenizer, words),
-        exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, describe_missing_pair(min_frequency)),
-        notes=training_words.notes,
+    missing = describe_missing_pair(min_frequency)
+    return Trained(
+        tokenizer,
+        _make_stats(tokenizer, counts, words, seconds, vocab_size, missing, notes),
+        options | {"special_tokens": special, "pattern": counts.pattern},
     )
-    return Trained(tokenizer, stats, options | {"special_tokens": special, "pattern": counts.pattern})
 
 
 def _count_words(
@@ -338,30 +335,36 @@ def _format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], re
     return (f"left out {num_distinct:,} distinct words ({num_occurrences:,} occurrences): {reason}",)
 
 
-def _count_tokens(tokenizer: WordModel, words: Mapping[str, int]) -> int:
-    """Returns the number of tokens of all words. Each distinct word is encoded once."""
+def _make_stats(
+    tokenizer: WordModel,
+    counts: PretokenCounts,
+    words: Mapping[str, int],
+    seconds: Mapping[str, float],
+    vocab_size: int,
+    missing: str,
+    notes: tuple[str, ...],
+) -> TrainingStats:
+    """Makes the statistics of training. Encodes each distinct word once to count the tokens of the text."""
     encoded = tokenizer.encode_segments(Segments(list(words), hold_bytes=True), sources=False)
-    return int(np.diff(encoded.splits) @ np.fromiter(words.values(), np.int64, len(words)))
-
-
-class _TrainingWords(NamedTuple):
-    """Words and characters that training uses.
-
-    Attributes:
-        words: word to its number of occurrences.
-        alphabet: characters of the vocabulary, a superset of the characters of `words`.
-        notes: notes on words that were left out.
-    """
-
-    words: dict[str, int]
-    alphabet: set[str]
-    notes: tuple[str, ...]
+    return make_stats(
+        counts,
+        seconds,
+        num_unique=len(words),
+        num_tokens=int(np.diff(encoded.splits) @ np.fromiter(words.values(), np.int64, len(words))),
+        exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing),
+        notes=notes,
+    )
 
 
 def _select_training_words(
     words: dict[str, int], limit: int | None, initial_alphabet: Sequence[str]
-) -> _TrainingWords:
-    """Removes words that are not UTF-8, too long, or have a character outside the alphabet."""
+) -> tuple[dict[str, int], set[str], tuple[str, ...]]:
+    """Removes words that are not UTF-8, too long, or have a character outside the alphabet.
+
+    Returns:
+        Word to its number of occurrences; the characters of the vocabulary, a superset of those of the words;
+        and notes on words that were left out.
+    """
     decodable = _drop_invalid_utf8(words)
     short = {word: count for word, count in decodable.items() if len(word) <= MAX_WORD_CHARACTERS}
     alphabet = _select_alphabet(short, limit, initial_alphabet)
@@ -373,7 +376,7 @@ def _select_training_words(
             short, selected, f"they have a character outside the alphabet of {len(alphabet):,}"
         ),
     )
-    return _TrainingWords(selected, alphabet, notes)
+    return selected, alphabet, notes
 
 
 def _select_alphabet(words: Mapping[str, int], limit: int | None, initial: Sequence[str]) -> set[str]:
@@ -387,13 +390,6 @@ def _select_alphabet(words: Mapping[str, int], limit: int | None, initial: Seque
     )
     budget = len(ranked) if limit is None else max(limit - len(set(initial)), 0)
     return {*initial, *ranked[:budget]}
-
-
-def _build_alphabet(training_words: _TrainingWords, prefix: str) -> list[str]:
-    """Returns each character of the alphabet, then with the prefix each that occurs inside a word."""
-    inside = {character for word in training_words.words for character in word[1:]}
-    tokens = [*sorted(training_words.alphabet), *(prefix + character for character in sorted(inside))]
-    return list(dict.fromkeys(tokens))
 
 
 def _make_symbols(words: Mapping[str, int], token_ids: Mapping[str, int], prefix: str) -> Symbols:
