@@ -17,8 +17,6 @@ from tokjax.datasets.opening import open_dataset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from tokjax.datasets.columns import Column
@@ -110,6 +108,8 @@ def dataset_report(
         )
     manifest = dataset.manifest
     lengths = dataset.document_lengths
+    count = min(len(lengths), _MAX_MEASURED_DOCUMENTS)
+    sampled = lengths.take(permute(np.arange(count), len(lengths), seed)) if count else lengths
     source = manifest.source or {}
     sources = source.get("files", [])
     if "converted" in source:
@@ -126,7 +126,7 @@ def dataset_report(
         bytes_per_token=manifest.bytes_per_token,
         lengths=compute_length_quantiles(lengths),
         batch_size=size,
-        padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
+        padding=_measure_padding(dataset, sampled, size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
         columns=dataset.columns,
         num_dropped_documents=manifest.num_dropped_documents,
@@ -152,11 +152,6 @@ def compute_length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
     return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
-def _sample_lengths(lengths: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    count = min(len(lengths), _MAX_MEASURED_DOCUMENTS)
-    return lengths.take(permute(np.arange(count), len(lengths), seed)) if count else lengths
-
-
 def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: int) -> tuple[Padding, ...]:
     longest = int(lengths.max(initial=0))
     if not longest:
@@ -167,6 +162,7 @@ def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: i
     boundaries = _get_boundaries(dataset, longest)
     padded = boundaries.take(np.searchsorted(boundaries, lengths))
     num_used = len(np.unique(padded))
+    named_boundaries = ", ".join(f"{boundary:,}" for boundary in boundaries.tolist())
     total = int(lengths.sum())
     chunk = dataset.chunk_tokens if isinstance(dataset, PackedDataset) else longest
     return (
@@ -176,7 +172,7 @@ def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: i
             1 - total / int((longest_by_batch[: len(num_rows)] * num_rows).sum()),
             len(np.unique(longest_by_batch)),
         ),
-        Padding(f"length buckets {_format_boundaries(boundaries)}", 1 - total / int(padded.sum()), num_used),
+        Padding(f"length buckets {named_boundaries}", 1 - total / int(padded.sum()), num_used),
         Padding(f"packed in chunks of {chunk:,}", 1 - total / (-(-total // chunk) * chunk), 1),
     )
 
@@ -187,7 +183,3 @@ def _get_boundaries(dataset: Dataset, longest: int) -> NDArray[np.int64]:
         return np.array(dataset.bucket_boundaries, np.int64)
     powers = 2 ** np.arange(5, max(longest - 1, 1).bit_length() + 1)
     return np.append(powers[powers < longest], longest)
-
-
-def _format_boundaries(boundaries: Sequence[int] | NDArray[np.int64]) -> str:
-    return ", ".join(f"{int(boundary):,}" for boundary in boundaries)

@@ -186,12 +186,13 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
 def _build_manifest(trained: Trained[Any]) -> dict[str, Any]:
     stats = asdict(trained.stats)
     del stats["files"]
+    ids = trained.tokenizer.vocabulary.ordinary
     return {
         "format": _FORMAT,
         "version": _VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "options": dict(trained.options),
-        "merges": list(_format_merges(trained)),
+        "merges": [f"{ids[left]} {ids[right]}" for left, right in trained.merges],
         "sources": [_make_source(file)._asdict() for file in trained.stats.files],
         "stats": stats,
         "tokenizer": protocol.fingerprint(trained.tokenizer),
@@ -216,11 +217,6 @@ def _parse_stats(manifest: Mapping[str, Any]) -> TrainingStats:
     )
     values = manifest["stats"] | {"files": files, "notes": tuple(manifest["stats"]["notes"])}
     return TrainingStats(**values)
-
-
-def _format_merges(trained: Trained[Any]) -> Iterator[str]:
-    ids = trained.tokenizer.vocabulary.ordinary
-    return (f"{ids[left]} {ids[right]}" for left, right in trained.merges)
 
 
 def _parse_merges(merges: list[str], tokenizer: Any) -> Iterator[tuple[bytes, bytes]]:

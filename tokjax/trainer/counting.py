@@ -6,6 +6,7 @@ counter of its own, and workers of an executor have one for each chunk. The call
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
 import logging
@@ -132,16 +133,13 @@ def count_pretokens(
         show_progress_bar("counting", corpus.nbytes, unit="bytes", enabled=progress) as advance,
         _raise_clear_errors(),
     ):
-        parts: Iterator[_Size | PretokenCounts]
         if executor is not None:
-            count = partial(count_chunk, special_tokens=special, pattern=pattern, normalize=normalize)
-            parts = map_in_executor(count, ahead, concurrency, executor)
+            counted_chunks = map_in_executor(partial(_count_chunk, local), ahead, concurrency, executor)
+            parts: Iterator[_Size] = map(partial(_merge, counter), counted_chunks)
         else:
             gather = ("to_counted_pretokens", counter.merge)
             parts = map_in_parallel(local, make_token(), "count", ahead, concurrency, corpus.nbytes, gather)
         for chunk, part in zip(chunks, parts, strict=True):
-            if isinstance(part, PretokenCounts):
-                counter.merge(part.to_counted_pretokens())
             documents += part.documents
             nbytes += part.nbytes
             advance(chunk.read_nbytes, f"{len(counter):,} pre-tokens")
@@ -153,17 +151,17 @@ def count_pretokens(
     return counts
 
 
-def count_chunk(
-    chunk: Chunk,
-    *,
-    special_tokens: tuple[str, ...],
-    pattern: Pattern,
-    normalize: Callable[[Text], Text] | None,
-) -> PretokenCounts:
-    """Counts the pre-tokens of one chunk, in a worker of an executor."""
-    counter = ChunkCounter(special_tokens, pattern, normalize)
-    size = counter.count(chunk)
-    return make_pretoken_counts(counter.to_counted_pretokens(), pattern, special_tokens, *size)
+def _count_chunk(counter: ChunkCounter, chunk: Chunk) -> tuple[_Size, CountedPretokens]:
+    """Counts the pre-tokens of one chunk, in a worker of an executor, with an empty copy of a counter."""
+    counter = copy.copy(counter)
+    return counter.count(chunk), counter.to_counted_pretokens()
+
+
+def _merge(counter: PretokenCounter, part: tuple[_Size, CountedPretokens]) -> _Size:
+    """Adds the counts of a chunk to a counter, and returns its size."""
+    size, counted = part
+    counter.merge(counted)
+    return size
 
 
 class ChunkCounter:
@@ -188,7 +186,7 @@ class ChunkCounter:
         self._pre_tokenizer = PatternPreTokenizer(make_pattern_splitter(pattern))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles without the counts: a copy in another process starts at 0."""
+        """Pickles and copies without the counts: a copy starts at 0."""
         return ChunkCounter, self._arguments
 
     def count(self, chunk: Chunk) -> _Size:
@@ -245,15 +243,15 @@ def _raise_clear_errors() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt("counting was interrupted; nothing was saved") from None
-    except WorkerDiedError as error:
+    except (WorkerDiedError, BrokenExecutor) as error:
+        advice = (
+            "workers=1, which starts no process"
+            if isinstance(error, WorkerDiedError)
+            else "a new executor, since this one is broken, and with fewer processes if memory is short"
+        )
         raise TrainingError(
             "a counting process died (killed, or out of memory?), and nothing was trained; try again with "
-            "workers=1, which starts no process"
-        ) from error
-    except BrokenExecutor as error:
-        raise TrainingError(
-            "a counting process died (killed, or out of memory?), and nothing was trained. This executor is "
-            "broken: try again with a new executor, with fewer processes if memory is short"
+            f"{advice}"
         ) from error
 
 
