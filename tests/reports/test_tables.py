@@ -9,8 +9,14 @@ from rich.console import Console
 
 import tokjax
 from tests.reports.test_vocabulary_statistics import BYTES
-from tokjax.reports.tables import compute_length_bins, format_metric, get_label
-from tokjax.reports.vocabulary_statistics import TEXT_METRICS, USE_METRICS, VOCABULARY_METRICS
+from tokjax.reports.vocabulary_statistics import (
+    TEXT_METRICS,
+    USE_METRICS,
+    VOCABULARY_METRICS,
+    compute_length_bins,
+    format_metric,
+    get_label,
+)
 
 
 def print_tables(tables):

@@ -1,4 +1,4 @@
-"""The command line application: its options, and the commands `pack`, `inspect` and `export`.
+"""The command line application: its options, and the commands `pack`, `inspect`, `export` and `report`.
 
 Commands compose functions of the library and print tables. An error of the library is printed as one line,
 and the exit code is 1.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import codecs
 import itertools
+import json
 import sys
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003 (typer reads the annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -19,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 import tokjax
+from tokjax._util.atomic_files import reject_home, write_atomically
 from tokjax._util.display import make_visible
 from tokjax.cli.datasets import convert, merge, print_stats, rebuild, stats, verify
 from tokjax.cli.options import (
@@ -37,11 +39,11 @@ from tokjax.cli.options import (
     open_stdin,
     show_error,
 )
-from tokjax.cli.report import report
 from tokjax.cli.train import estimate_mixture, train
 from tokjax.corpus.decompression import open_decompressed, report_damage
 from tokjax.formats.exporting import resolve_target
 from tokjax.offsets import has_span
+from tokjax.reports.vocabulary_statistics import ONLY_KIND
 
 if TYPE_CHECKING:
     from tokjax.core.records import TokenizationResult
@@ -229,7 +231,58 @@ def export(
         typer.echo(file)
 
 
-for command in (stats, verify, merge, convert, rebuild, train, report, estimate_mixture):
+@app.command()
+def report(
+    tokenizer: TokenizerOption,
+    files: Annotated[list[str] | None, typer.Argument(help=FILES_HELP)] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option("--against", help="Another tokenizer to compare; may be repeated."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="NAME=PATH",
+            help="Name of a kind of text, and its file or pattern; may be repeated.",
+        ),
+    ] = None,
+    separator: SeparatorOption = None,
+    text_column: TextColumnOption = "text",
+    file_format: FormatOption = "auto",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers as JSON to this file.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or tables.")] = False,
+) -> None:
+    """Measure tokenizers on text files. Special tokens in the text are encoded as ordinary text."""
+    if json_file is not None:
+        reject_home(json_file)
+    sources = {
+        name: make_source(paths, text_column, file_format)
+        for name, paths in _group_files_by_kind(files or [], kind or []).items()
+    }
+    tokenizers = _load_tokenizers([tokenizer, *(against or [])])
+    separator = choose_separator(separator, next(iter(tokenizers.values())), sources.values())
+    (name, first), *others = tokenizers.items()
+    measured = tokjax.reports.vocabulary_report(
+        first,
+        sources,
+        name=name,
+        against=dict(others),
+        separator=separator,
+        progress=not quiet,
+    )
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        described = json.dumps(tokjax.reports.report_to_json(measured), indent=1).encode("ascii")
+        write_atomically(json_file, lambda file: file.write(described))
+    if not quiet:
+        for table in tokjax.reports.report_tables(measured):
+            Console().print(table, "")
+
+
+for command in (stats, verify, merge, convert, rebuild, train, estimate_mixture):
     app.command()(command)
 
 
@@ -255,6 +308,29 @@ def _make_token_table(result: TokenizationResult, limit: int, *, is_complete: bo
         count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
     table.caption = f"{count}; bytes are 1-based and half-open"
     return table
+
+
+def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[str]]:
+    """Returns the files of each kind of text; those of no named kind come first."""
+    sources = {ONLY_KIND: list(files)} if files else {}
+    for argument in kinds:
+        name, equals, path = argument.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(f"{argument!r} is not NAME=PATH", param_hint="--kind")
+        sources.setdefault(name, []).append(path)
+    if not sources:
+        raise typer.BadParameter("no text was passed; pass files, or kinds of text with --kind NAME=PATH")
+    return sources
+
+
+def _load_tokenizers(paths: list[str]) -> dict[str, Any]:
+    """Loads tokenizers under the names of their files, or under their paths if two names are equal."""
+    if len(set(paths)) < len(paths):
+        raise typer.BadParameter("duplicate tokenizer", param_hint="--against")
+    names = [Path(path).stem if Path(path).exists() else path for path in paths]
+    if len(set(names)) < len(names):
+        names = paths
+    return {name: tokjax.load_tokenizer(path) for name, path in zip(names, paths, strict=True)}
 
 
 def _make_packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax.PackedTokenField:

@@ -231,9 +231,7 @@ class TokenUse:
     @property
     def used_lengths(self) -> NDArray[np.int64]:
         """Number of ordinary tokens of the texts by length in bytes, `int64`, shape `(longest + 1,)`."""
-        used = np.zeros(len(self.vocabulary_lengths), np.int64)
-        np.add.at(used, self._lengths, self.counts[self._ordinary])
-        return used
+        return np.bincount(self._lengths, self.counts[self._ordinary]).astype(np.int64)  # exact to 2**53
 
     def most_frequent(self, count: int = 20) -> tuple[CountedToken, ...]:
         """Returns the `count` most frequent tokens, special tokens included; ties are sorted by id."""
@@ -306,11 +304,7 @@ class VocabularyReport:
     @cached_property
     def _overall(self) -> tuple[TokenUse, ...]:
         """Token counts of each tokenizer over all kinds of text."""
-        first, *others = self.uses
-        totals = list(first)
-        for uses in others:
-            totals = [total + use for total, use in zip(totals, uses, strict=True)]
-        return tuple(totals)
+        return tuple(sum(uses[1:], start=uses[0]) for uses in zip(*self.uses, strict=True))
 
 
 def _divide(dividend: float, divisor: int) -> float:

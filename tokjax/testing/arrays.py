@@ -110,7 +110,8 @@ def check_batch(batch: Any, *functions: Callable[[Any], Any]) -> None:
     import jax  # noqa: PLC0415 (`import tokjax.testing` loads no JAX)
 
     num_rows = _check_leaves(batch)
-    head, tail = (jax.tree.map(lambda a, part=part: a[part], batch) for part in _get_halves(num_rows))
+    halves = slice(num_rows // 2), slice(num_rows // 2, None)
+    head, tail = (jax.tree.map(lambda a, part=part: a[part], batch) for part in halves)
     joined = jax.tree.map(lambda *parts: np.concatenate(parts), head, tail)
     check_same("two slices, concatenated", batch, joined, np.ndarray)
     donated = jax.jit(_identity, donate_argnums=0)(jax.device_put(batch))
@@ -181,10 +182,6 @@ def _flatten_microbatches(result: Any) -> Any:
     import jax  # noqa: PLC0415
 
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), result)
-
-
-def _get_halves(num_rows: int) -> tuple[slice, slice]:
-    return slice(num_rows // 2), slice(num_rows // 2, None)
 
 
 def _identity(batch: Any) -> Any:

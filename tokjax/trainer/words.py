@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -278,24 +278,12 @@ def train_wordpiece(
 
 
 def _count_words(
-    source: Source | PretokenCounts,
-    special_tokens: Sequence[str],
-    *,
-    workers: int | None,
-    executor: Executor | None,
-    progress: bool,
+    source: Source | PretokenCounts, special_tokens: Sequence[str], **counting: Any
 ) -> PretokenCounts:
     """Counts the strings between whitespace, or returns existing counts, whatever their pattern is."""
     if isinstance(source, PretokenCounts):
         return source
-    return count_pretokens(
-        source,
-        special_tokens=special_tokens,
-        pattern="whitespace",
-        workers=workers,
-        executor=executor,
-        progress=progress,
-    )
+    return count_pretokens(source, special_tokens=special_tokens, pattern="whitespace", **counting)
 
 
 def _normalize_words(
