@@ -136,7 +136,9 @@ def show_batch(
     positions = read_positions(batch, labels, loss_mask, ignore_index)
     if tagset is not None:
         tagset = check_is_tagset(tagset)
-        _check_labels_exist(positions)
+        if positions.labels is None:
+            reason = f": {positions.omission_note}" if positions.omission_note else ""
+            raise InvalidArgumentError(f"tagset needs labels, and the batch has none{reason}; pass labels=")
     vocabulary = None if tokenizer is None else protocol.get_vocabulary(tokenizer)
     renderer = RowRenderer(positions, vocabulary, tagset)
     num_shown = min(check_int("max_rows", max_rows, minimum=0), positions.num_rows, _MAX_ROWS)
@@ -144,12 +146,6 @@ def show_batch(
     rows = tuple(renderer.render_row(number, max_positions) for number in range(num_shown))
     notes = tuple(_iter_notes(positions, num_shown, has_tagset=tagset is not None))
     return RenderedBatch(_format_title(batch, positions), rows, notes, renderer.build_legend(), color)
-
-
-def _check_labels_exist(positions: BatchPositions) -> None:
-    if positions.labels is None:
-        reason = f": {positions.omission_note}" if positions.omission_note else ""
-        raise InvalidArgumentError(f"tagset needs labels, and the batch has none{reason}; pass labels=")
 
 
 def _format_title(batch: Any, positions: BatchPositions) -> str:

@@ -366,9 +366,8 @@ def compute_length_bins(use: TokenUse) -> list[tuple[str, int, int]]:
     lengths = use.vocabulary_lengths, use.used_lengths
     bins = []
     for minimum, stop in zip(_BINS, [*_BINS[1:], None], strict=True):
-        label = f"{minimum}+" if stop is None else str(minimum)
-        if stop is not None and stop - minimum > 1:
-            label = f"{minimum}–{stop - 1}"
+        last = f"–{stop - 1}" if stop is not None and stop - minimum > 1 else ""
+        label = f"{minimum}{'+' if stop is None else last}"
         if minimum < len(lengths[0]):
             in_vocabulary, in_texts = (int(numbers[minimum:stop].sum()) for numbers in lengths)
             bins.append((label, in_vocabulary, in_texts))

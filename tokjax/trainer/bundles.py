@@ -144,8 +144,10 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
         if protocol.fingerprint(tokenizer) != manifest["tokenizer"]:
             raise ValueError(f"{TOKENIZER_FILE} is not the tokenizer of the manifest")
         merges = tuple(_parse_merges(manifest["merges"], tokenizer))
-        trained = Trained(tokenizer, _parse_stats(manifest), manifest["options"], merges)
         sources = tuple(BundleSource(**source) for source in manifest["sources"])
+        values = manifest["stats"] | {"notes": tuple(manifest["stats"]["notes"])}
+        stats = TrainingStats(**values, files=tuple(SourceFile(*source[:3]) for source in sources))
+        trained = Trained(tokenizer, stats, manifest["options"], merges)
         return TrainingBundle(directory, trained, sources, manifest["created"], manifest["versions"])
     except (TokenizerFormatError, OSError) as error:
         raise BundleError(f"{directory}: {error}") from error
@@ -209,14 +211,6 @@ def _make_source(file: SourceFile) -> BundleSource:
         return BundleSource(*file, compute_file_sha256(path) if unchanged else None)
     except OSError:
         return BundleSource(*file, None)
-
-
-def _parse_stats(manifest: Mapping[str, Any]) -> TrainingStats:
-    files = tuple(
-        SourceFile(source["path"], source["nbytes"], source["modified_ns"]) for source in manifest["sources"]
-    )
-    values = manifest["stats"] | {"files": files, "notes": tuple(manifest["stats"]["notes"])}
-    return TrainingStats(**values)
 
 
 def _parse_merges(merges: list[str], tokenizer: Any) -> Iterator[tuple[bytes, bytes]]:

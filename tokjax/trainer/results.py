@@ -144,12 +144,11 @@ def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> 
         vocab_size: requested number of ids.
         missing: noun phrase that completes "the text has no ...", for the warning.
     """
-    exhausted = vocabulary.size < vocab_size
-    if exhausted:
+    if vocabulary.size < vocab_size:
         _log.warning(
             "the text has no %s: the vocabulary has %d ids, not %d", missing, vocabulary.size, vocab_size
         )
-    return exhausted
+    return vocabulary.size < vocab_size
 
 
 def describe_missing_pair(min_frequency: int, max_token_length: int | None = None) -> str:

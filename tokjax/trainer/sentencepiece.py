@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
 _ERRORS_ONLY = 2
-_DEFAULT_WORKERS = 16
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _INTERNAL_DETAILS = re.compile(r"INTERNAL: |\S*\.cc\(\d+\) |\[[^]]*\] ?")
 _SAMPLE_BYTES = 1 << 20
@@ -139,7 +138,7 @@ def train_sentencepiece(
     >>> trained.tokenizer.vocabulary.special
     mappingproxy({'<unk>': 0, '</s>': 1})
     """
-    workers = _DEFAULT_WORKERS if workers is None else check_int("workers", workers, minimum=1)
+    workers = 16 if workers is None else check_int("workers", workers, minimum=1)
     options = record_options("sentencepiece", locals()) | {"workers": workers}
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
     special = tuple(check_special_names(special_tokens))

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.pretoken_cache import PretokenIds
     from tokjax.corpus.sources import Source
     from tokjax.pretokenize.patterns import Pattern
     from tokjax.trainer.bpe.batched_training import MergeResult
@@ -318,18 +317,12 @@ def _encode_counts(tokenizer: ByteLevelBPE, counts: PretokenCounts) -> Symbols:
         indices = np.arange(start, min(start + _PRETOKENS_PER_BATCH, len(times)))
         (entries,) = cache.insert([cache.find(concatenate_pretokens([pretokens.take(indices)]))])
         encoded = cache.get_ids(entries)
-        batch_lengths = np.diff(encoded.ends, prepend=0)
-        lengths.append(batch_lengths)
-        ids.append(_select_long(encoded, batch_lengths))
+        lengths.append(np.diff(encoded.ends, prepend=0))
+        starts, is_long = encoded.ends - lengths[-1], lengths[-1] > 1
+        ids.append(encoded.ids.take(concatenate_ranges(starts[is_long], lengths[-1][is_long])))
     all_lengths = np.concatenate(lengths)
     is_long = all_lengths > 1
     return Symbols(np.concatenate(ids), all_lengths[is_long], times[is_long], int(times[~is_long].sum()))
-
-
-def _select_long(encoded: PretokenIds, lengths: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Returns the ids of the pre-tokens that are more than one token."""
-    is_long = lengths > 1
-    return encoded.ids.take(concatenate_ranges((encoded.ends - lengths)[is_long], lengths[is_long]))
 
 
 def _append_merges(tokenizer: ByteLevelBPE, merged: MergeResult) -> ByteLevelBPE:
