@@ -49,7 +49,7 @@ from tokjax.models.byte_spans import (
     flag_piece_word_beginnings,
     normalize_texts,
 )
-from tokjax.models.format_errors import check_is_not_pointer, check_piece_comparisons
+from tokjax.models.format_errors import check_piece_comparisons
 from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
@@ -360,7 +360,6 @@ def sentencepiece(
     'low low'
     """
     proto, source = read_model(model)
-    check_is_not_pointer(proto, source)
     try:
         model_info = parse_model_info(proto)
         processor = load_processor(proto)

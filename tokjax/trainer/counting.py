@@ -10,6 +10,7 @@ import copy
 import heapq
 import itertools
 import logging
+import pickle
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 from functools import partial
@@ -18,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int, check_text
-from tokjax._util.executors import map_in_executor
+from tokjax._util.executors import check_executor, map_in_workers
 from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import check_executor, resolve_num_threads
-from tokjax._util.worker_starts import WorkerDiedError
+from tokjax._util.threads import WorkerDiedError, resolve_num_threads
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
@@ -134,7 +134,9 @@ def count_pretokens(
         _raise_clear_errors(),
     ):
         if executor is not None:
-            counted_chunks = map_in_executor(partial(_count_chunk, local), ahead, concurrency, executor)
+            counted_chunks = map_in_workers(
+                partial(_count_chunk, local), pickle.dumps(None), ahead, concurrency, executor
+            )
             parts: Iterator[_Size] = map(partial(_merge, counter), counted_chunks)
         else:
             gather = ("to_counted_pretokens", counter.merge)
@@ -151,7 +153,7 @@ def count_pretokens(
     return counts
 
 
-def _count_chunk(counter: ChunkCounter, chunk: Chunk) -> tuple[_Size, CountedPretokens]:
+def _count_chunk(counter: ChunkCounter, _: None, chunk: Chunk) -> tuple[_Size, CountedPretokens]:
     """Counts the pre-tokens of one chunk, in a worker of an executor, with an empty copy of a counter."""
     counter = copy.copy(counter)
     return counter.count(chunk), counter.to_counted_pretokens()

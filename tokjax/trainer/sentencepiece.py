@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokjax._util.checks import check_bool, check_choice, check_float, check_int, check_names
-from tokjax._util.progress import show_progress_bar, show_spinner
+from tokjax._util.progress import show_progress_bar
 from tokjax.bpe.chunks import as_segments
 from tokjax.core.utf8 import is_encodable, to_characters, to_utf8
 from tokjax.core.vocabulary import MAX_ID, check_role_names
@@ -171,7 +171,8 @@ def train_sentencepiece(
             yield from _measure(sentences if maximum is None else _sample(sentences, maximum, seed), text)
             seconds["reading"] = time.perf_counter() - start
             progress_display.close()
-            progress_display.enter_context(show_spinner("training", enabled=progress))
+            bar = show_progress_bar("training", None, unit="models", enabled=progress)
+            progress_display.enter_context(bar)
 
         proto = _train_with_library(iter_sentences(), text, library_options)
     seconds["training"] = time.perf_counter() - start - seconds["reading"]
