@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tokjax
-from tokjax.trainer import TrainedBPE, train_bpe
+from tokjax.trainer import Trained, train_bpe
 
 TEXTS = ["the cat sat on the mat", "naïve café"]
 
 trained = train_bpe(TEXTS * 9, vocab_size=280, special_tokens=["<|endoftext|>"], progress=False)
-assert_type(trained, TrainedBPE)
+assert_type(trained, Trained[tokjax.models.ByteLevelBPE])
 assert_type(trained.tokenizer, tokjax.models.ByteLevelBPE)
 assert_type(trained.merges, tuple[tuple[bytes, bytes], ...])
 

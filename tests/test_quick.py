@@ -198,5 +198,5 @@ def test_bundles_of_other_trainers(tmp_path, corpus, trainer):
     assert bundle.sample_text == "the low"
     expected = tokjax.encode(bundle.tokenizer, "the low", add_special_tokens=False)
     assert bundle.sample_ids.tolist() == expected.tolist()
-    with rejects("trainer must be one of .*, not 'unigram'"):
+    with rejects("trainer must be 'bpe', .*, not 'unigram'"):
         tokjax.quick.quick_train_bundle(corpus, vocab_size=200, directory=tmp_path, trainer="unigram")

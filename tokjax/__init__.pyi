@@ -194,16 +194,14 @@ from .models.custom_splitter import (
 from .models.metaspace_bpe import (
     metaspace_bpe as metaspace_bpe,
 )
-from .models.roles_and_templates import (
-    with_roles as with_roles,
-    with_template as with_template,
-)
 from .models.sentencepiece import (
     sentencepiece as sentencepiece,
 )
 from .models.vocabulary_changes import (
     extend_vocabulary as extend_vocabulary,
     truncate_vocabulary as truncate_vocabulary,
+    with_roles as with_roles,
+    with_template as with_template,
 )
 from .models.word_bpe import (
     word_bpe as word_bpe,
@@ -227,7 +225,7 @@ from .pretokenize.patterns import (
 from .quick import (
     quick_causal_lm_batch as quick_causal_lm_batch,
 )
-from .reports.show_batch.show import (
+from .reports.show_batch import (
     show_batch as show_batch,
 )
 

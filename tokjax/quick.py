@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
-from tokjax._util.checks import check_text, check_texts
+from tokjax._util.checks import check_choice, check_text, check_texts
 from tokjax._util.display import display_batch, short_repr
 from tokjax._util.imports import mark_namespace
 from tokjax.batching.collate import collate_padded_batch
@@ -13,14 +13,13 @@ from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.core import protocol
 from tokjax.core.encode_options import TruncationOptions, accept_options
 from tokjax.encoding import encode
-from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
+from tokjax.errors import MissingSpecialTokenError
 from tokjax.formats.loading import load_tokenizer
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 from tokjax.trainer.bpe.train_bpe import END_OF_TEXT, train_bpe
 from tokjax.trainer.bundles import save_training_bundle
-from tokjax.trainer.sentencepiece.train_sentencepiece import train_sentencepiece
-from tokjax.trainer.word_level import train_word_level
-from tokjax.trainer.wordpiece import train_wordpiece
+from tokjax.trainer.sentencepiece import train_sentencepiece
+from tokjax.trainer.words import train_word_level, train_wordpiece
 
 if TYPE_CHECKING:
     import os
@@ -316,7 +315,7 @@ def quick_train_bundle(
     progress: bool = False,
     **train_options: Any,
 ) -> QuickBundle:
-    """Trains a tokenizer, saves it as a bundle, and checks that the loaded tokenizer encodes a sample alike.
+    """Trains a tokenizer, saves it as a bundle, loads it again, and encodes a sample.
 
     Args:
         texts: the training texts: a path, a list of paths, or an iterable of texts.
@@ -324,7 +323,7 @@ def quick_train_bundle(
         directory: the directory of the bundle, as in `trainer.save_training_bundle`.
         trainer: the name of the trainer: `trainer.train_bpe`, `train_wordpiece`, `train_word_level` or
             `train_sentencepiece`.
-        sample: the text that is encoded to check the bundle.
+        sample: the text that is encoded by the tokenizer of the bundle.
         overwrite: whether to replace an existing bundle.
         progress: whether to show progress bars on standard error.
         **train_options: further options of the trainer. For `train_bpe`, `special_tokens` defaults to
@@ -332,23 +331,14 @@ def quick_train_bundle(
 
     Raises:
         InvalidArgumentError: the name of the trainer is unknown.
-        TokjaxError: the loaded tokenizer encodes the sample differently.
     """
-    if trainer not in _TRAINERS:
-        raise InvalidArgumentError(f"trainer must be one of {list(_TRAINERS)}, not {trainer!r}")
+    check_choice("trainer", trainer, _TRAINERS)
     if trainer == "bpe":
         train_options = {"special_tokens": (END_OF_TEXT,)} | train_options
     trained = _TRAINERS[trainer](texts, vocab_size=vocab_size, progress=progress, **train_options)
     bundle = save_training_bundle(trained, directory, overwrite=overwrite)
     tokenizer = bundle.trained.tokenizer
-    ids, expected = (
-        protocol.encode(encoder, sample, add_special_tokens=False, disallowed_special=())
-        for encoder in (tokenizer, trained.tokenizer)
-    )
-    if ids.tolist() != expected.tolist():
-        raise TokjaxError(
-            f"the saved tokenizer encodes {sample!r} as {ids.tolist()}, not {expected.tolist()}"
-        )
+    ids = protocol.encode(tokenizer, sample, add_special_tokens=False, disallowed_special=())
     return QuickBundle(
         bundle.path,
         tuple(sorted(bundle.path.iterdir())),

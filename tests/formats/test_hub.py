@@ -15,7 +15,7 @@ import pytest
 import tokjax
 from tests.support.hub_server import HubServer
 from tests.support.sentencepiece_models import train_sentencepiece_models
-from tokjax.cli.report import _load_tokenizers
+from tokjax.cli.commands import _load_tokenizers
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 NotFoundError, FormatError = tokjax.errors.TokenizerNotFoundError, tokjax.errors.TokenizerFormatError

@@ -92,7 +92,6 @@ def compute_token_use(texts, rows, vocabulary):
         "single_use_share": divide(sum(times[id_] == 1 for id_, _ in ordinary), len(ordinary)),
         "unknown_share": divide(times.get(vocabulary.get_role_id("unk"), 0), tokens),
         "single_byte_share": divide(sum(times[id_] for id_ in single), tokens),
-        "frequencies": sorted((n for n in times.values() if n), reverse=True),
         "vocabulary_lengths": [sum(len(token) == n for _, token in ordinary) for n in range(longest + 1)],
         "used_lengths": [
             sum(times[id_] for id_, token in ordinary if len(token) == n) for n in range(longest + 1)

@@ -44,7 +44,7 @@ def test_modules_are_loaded_when_they_are_needed():
     for statement, modules in zip(STATEMENTS, libraries, strict=False):
         assert not modules & SLOW_MODULES, statement
     assert {"tokjax.datasets", "tokjax.reports"} <= libraries[1]
-    lazy = {"tokjax.datasets.writer", "tokjax.reports.tables", "tokjax.core.protocol"}
+    lazy = {"tokjax.datasets.writer", "tokjax.reports.vocabulary_statistics", "tokjax.core.protocol"}
     assert not libraries[1] & lazy
     assert "jax" not in workers | command
     assert "regex" in check

@@ -1,4 +1,4 @@
-"""Tests of dataset reports: statistics against direct computation, the HTML page, and the command."""
+"""Tests of dataset reports: statistics against direct computation, and the command."""
 
 import json
 
@@ -30,10 +30,7 @@ def test_statistics(datasets, name):
     assert report.lengths["shortest"] == lengths.min()
     assert report.lengths["median"] == np.sort(lengths)[48]
     assert report.lengths["longest"] == lengths.max()
-    assert sum(report.counts) == report.num_documents == 97
-    assert len(report.bins) == len(report.counts) + 1
-    for low, high, count in zip(report.bins, report.bins[1:], report.counts, strict=False):
-        assert count == ((lengths >= low) & (lengths < high)).sum()
+    assert report.num_documents == 97
     longest, batch, buckets, packed = (padding.share for padding in report.padding)
     assert longest == pytest.approx(1 - lengths.sum() / (97 * lengths.max()))
     assert 0 <= batch <= longest

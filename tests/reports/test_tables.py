@@ -1,13 +1,22 @@
-"""Tests of the terminal tables of a vocabulary report."""
+"""Tests of the terminal tables of a vocabulary report, its JSON values, and the docs of its metrics."""
 
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 import tokjax
 from tests.reports.test_vocabulary_statistics import BYTES
-from tokjax.reports.metrics import USE_METRICS
+from tokjax.reports.vocabulary_statistics import (
+    TEXT_METRICS,
+    USE_METRICS,
+    VOCABULARY_METRICS,
+    compute_length_bins,
+    format_metric,
+    get_label,
+)
 
 
 def print_tables(tables):
@@ -25,8 +34,8 @@ def test_tables_have_all_metrics(report):
     section = metrics[metrics.index("\nothers ") : metrics.index("\nall texts")]
     uses = [report.use(name, "others") for name in report.tokenizers]
     for metric in USE_METRICS:
-        row = re.search(rf"^  {metric.label} +([^a-z]*)$", section, re.MULTILINE)
-        assert row.group(1).split() == [metric.format_number(use) for use in uses], metric.label
+        row = re.search(rf"^  {get_label(metric)} +([^a-z]*)$", section, re.MULTILINE)
+        assert row.group(1).split() == [format_metric(use, metric) for use in uses], metric
 
 
 def test_tables_of_tokens(report):
@@ -59,9 +68,8 @@ def test_json(report):
         for name in report.tokenizers:
             use = report.use(name, kind)
             values = described["overall"][name] if kind is None else described["uses"][kind][name]
-            assert {metric.name: values[metric.name] for metric in USE_METRICS} == {
-                metric.name: getattr(use, metric.name) for metric in USE_METRICS
-            }
+            for metric in USE_METRICS:
+                assert values[metric] == getattr(use, metric), metric
             assert values["used_lengths"] == use.used_lengths.tolist()
             assert values["most_frequent"] == [token._asdict() for token in use.most_frequent()]
     assert described["texts"]["en"]["words"] == report.use(kind="en").text.words
@@ -75,3 +83,22 @@ def test_empty_report(empty_report):
     described = json.loads(json.dumps(tokjax.reports.report_to_json(empty_report), allow_nan=False))
     assert described["overall"]["tokenizer"]["bytes_per_token"] is None
     assert re.search(r"bytes per token +–\n", print_tables(tokjax.reports.report_tables(empty_report)))
+
+
+def test_docs_define_all_metrics():
+    page = (Path(__file__).parents[2] / "docs" / "vocabulary-report.md").read_text("utf-8")
+    names = {name: f"text.{name}" for name in TEXT_METRICS}
+    for name in (*TEXT_METRICS, *VOCABULARY_METRICS, *USE_METRICS):
+        assert f"| {get_label(name)} | `{names.get(name, name)}` |" in page
+
+
+def test_length_bins():
+    lengths = [1, 2, 16, 17, 24, 25, 32, 33, 64, 65, 128, 129, 400]
+    ordinary = {bytes([i % 256]) * n: i for i, n in enumerate(lengths)}
+    use = tokjax.reports.TokenUse(
+        tokjax.make_vocabulary(ordinary), tokjax.reports.TextSize(), np.arange(len(lengths))
+    )
+    assert [row for row in compute_length_bins(use) if row[1]] == [
+        *(("1", 1, 0), ("2", 1, 1), ("16", 1, 2), ("17–24", 2, 3 + 4), ("25–32", 2, 5 + 6)),
+        *(("33–64", 2, 7 + 8), ("65–128", 2, 9 + 10), ("129+", 2, 11 + 12)),
+    ]

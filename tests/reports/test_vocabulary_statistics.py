@@ -12,10 +12,9 @@ import tokjax
 from tests.oracles import report as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
-from tokjax.reports import vocabulary_statistics
 
 BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
-ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
+ARRAYS = ("vocabulary_lengths", "used_lengths")
 all_texts = st.lists(st.one_of(hard_texts, any_strings, byte_strings), max_size=6)
 
 
@@ -155,13 +154,6 @@ def test_batch_size_does_not_change_results(texts, tokenizer):
             WhitespaceTokenizer(max_batch_size=1), iter(texts), against={"t": tokenizer}
         )
     assert single_texts.uses == full.uses
-
-
-@given(text=hard_texts, size=st.integers(1, 5))
-def test_words_of_long_texts_are_counted_in_parts(text, size):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary_statistics, "_CHARACTERS_PER_SPLIT", size)
-        assert vocabulary_statistics.compute_text_size([text]).words == len(text.split())
 
 
 def test_files_and_separators(tmp_path, tokenizer, corpus):

@@ -9,12 +9,7 @@ import pytest
 import tokjax
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax.errors import BundleError, BundleExistsError
-from tokjax.trainer import (
-    count_pretokens,
-    load_training_bundle,
-    save_training_bundle,
-    train_bpe,
-)
+from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
 
 
 @pytest.fixture
@@ -52,8 +47,6 @@ def test_sources_are_recorded(trained, bundle, tmp_path):
     assert source.nbytes == len(data)
     assert source.sha256 == hashlib.sha256(data).hexdigest()
     assert set(bundle.versions) == {"python", "tokjax", "numpy", "regex", "sentencepiece"}
-    counts = count_pretokens(tmp_path / "corpus.txt", special_tokens=["<|endoftext|>"], progress=False)
-    assert bundle.trained.stats.fingerprint == counts.fingerprint
 
 
 @pytest.mark.parametrize("change", ["changed", "deleted"])
@@ -65,20 +58,6 @@ def test_changed_source_has_no_checksum(trained, tmp_path, change):
         path.write_text("other")
     (source,) = save_training_bundle(trained, tmp_path / "bundle").sources
     assert source.sha256 is None
-    assert "SHA-256 unknown" in (tmp_path / "bundle" / "report.md").read_text()
-
-
-def test_markdown_report(bundle, tmp_path):
-    report = (tmp_path / "bundle" / "report.md").read_text()
-    stats = bundle.trained.stats
-    for line in (
-        "# bpe vocabulary of 400 ids",
-        f"| bytes of text | {stats.bytes:,} |",
-        f"| bytes per token of this text | {stats.bytes_per_token:.3f} |",
-        '| special tokens | `{"<|endoftext|>": 256}` |'.replace("|endoftext|", "\\|endoftext\\|"),
-        f"SHA-256 {bundle.sources[0].sha256}",
-    ):
-        assert line in report
 
 
 def test_overwrite_replaces_only_bundles(trained, bundle, tmp_path, corpus):
@@ -107,8 +86,8 @@ def rewrite_manifest(directory, **values):
 
 class TestInvalidBundles:
     def test_other_versions_and_formats(self, bundle):
-        rewrite_manifest(bundle.path, version=2)
-        with pytest.raises(BundleError, match="has version 2 of the format; .* reads version 1"):
+        rewrite_manifest(bundle.path, version=1)
+        with pytest.raises(BundleError, match="has version 1 of the format; .* reads version 2"):
             load_training_bundle(bundle.path)
         rewrite_manifest(bundle.path, format="other")
         with pytest.raises(BundleError, match="not the manifest of a training bundle"):
@@ -119,16 +98,18 @@ class TestInvalidBundles:
             with pytest.raises(BundleError, match=r"is not a training bundle: it has no manifest\.json"):
                 load_training_bundle(path)
 
-    @pytest.mark.parametrize("name", ["tokenizer.tokjax.json", "merges.json", "report.md"])
-    def test_missing_or_altered_files(self, bundle, name):
-        file = bundle.path / name
+    def test_missing_or_altered_tokenizer(self, bundle, corpus):
+        file = bundle.path / "tokenizer.tokjax.json"
         data = file.read_bytes()
-        for damaged in (data[:-1], data + b" ", data.replace(b"1", b"2", 1)):
+        for damaged in (data[:-5], data.replace(b"1", b"2", 1)):
             file.write_bytes(damaged)
-            with pytest.raises(BundleError, match=f"{name}: altered or damaged"):
+            with pytest.raises(BundleError, match="tokenizer.tokjax.json: (not JSON|altered or damaged)"):
                 load_training_bundle(bundle.path)
+        tokjax.save_tokenizer(train_bpe(corpus, vocab_size=300, progress=False).tokenizer, file)
+        with pytest.raises(BundleError, match="is not the tokenizer of the manifest"):
+            load_training_bundle(bundle.path)
         file.unlink()
-        with pytest.raises(BundleError, match=f"{name} is missing"):
+        with pytest.raises(BundleError, match="No such file.*tokenizer.tokjax.json"):
             load_training_bundle(bundle.path)
 
     def test_truncated_or_altered_manifest(self, bundle):
@@ -140,12 +121,6 @@ class TestInvalidBundles:
                 load_training_bundle(bundle.path)
         file.write_text(data.replace('"bytes": ', '"bytes": 1'))
         with pytest.raises(BundleError, match="altered or damaged: its contents do not have the checksum"):
-            load_training_bundle(bundle.path)
-
-    @pytest.mark.parametrize("digests", [None, [], {}, {"report.md": "0"}])
-    def test_manifest_without_files(self, bundle, digests):
-        rewrite_manifest(bundle.path, digests=digests)
-        with pytest.raises(BundleError, match="the manifest lists no files"):
             load_training_bundle(bundle.path)
 
     def test_inconsistent_values(self, bundle):

@@ -123,7 +123,7 @@ def render_html(value: Any) -> str | None:
     Returns:
         The HTML, or `None` to display the `repr` instead.
     """
-    shown: str | None = import_module("tokjax.reports.show_batch.show").render_html(value)
+    shown: str | None = import_module("tokjax.reports.show_batch").render_html(value)
     return shown
 
 

@@ -1,4 +1,4 @@
-"""The `tokjax` command. Its subcommands are in `commands`, `datasets`, `train`, `mixture` and `report`."""
+"""The `tokjax` command. Its subcommands are in `commands`, `datasets` and `train`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line application: its options, and the commands `pack`, `inspect` and `export`.
+"""The command line application: its options, and the commands `pack`, `inspect`, `export` and `report`.
 
 Commands compose functions of the library and print tables. An error of the library is printed as one line,
 and the exit code is 1.
@@ -7,17 +7,22 @@ and the exit code is 1.
 from __future__ import annotations
 
 import codecs
+import itertools
+import json
 import sys
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003 (typer reads the annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 import tokjax
-from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
-from tokjax.cli.mixture import estimate_mixture
+from tokjax._util.atomic_files import reject_home, write_atomically
+from tokjax._util.display import make_visible
+from tokjax.cli.datasets import convert, merge, print_stats, rebuild, stats, verify
 from tokjax.cli.options import (
     FILES_HELP,
     STDIN,
@@ -34,13 +39,14 @@ from tokjax.cli.options import (
     open_stdin,
     show_error,
 )
-from tokjax.cli.report import report
-from tokjax.cli.table_format import make_stats_table, make_token_table
-from tokjax.cli.train import train
+from tokjax.cli.train import estimate_mixture, train
 from tokjax.corpus.decompression import open_decompressed, report_damage
 from tokjax.formats.exporting import resolve_target
+from tokjax.offsets import has_span
+from tokjax.reports.vocabulary_statistics import ONLY_KIND
 
 if TYPE_CHECKING:
+    from tokjax.core.records import TokenizationResult
     from tokjax.formats.file_formats import Format
 
 app = typer.Typer(
@@ -87,6 +93,7 @@ class FieldKind(StrEnum):
 _BUCKETS = (64, 128, 256, 512, 1024)
 _DEFAULT_TOKEN_LIMIT = 200
 _MAX_BYTES_PER_TOKEN = 64
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 SpecialOption = Annotated[
     SpecialHandling,
     typer.Option(
@@ -165,7 +172,7 @@ def pack(
             progress=not quiet,
         )
     if not quiet:
-        Console().print(make_stats_table(tokjax.open_dataset(out)))
+        print_stats(tokjax.open_dataset(out))
 
 
 @app.command()
@@ -191,7 +198,7 @@ def inspect(
         content = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
     result = tokjax.encode_result(loaded, content, **_get_special_options(special))
     Console().print(
-        make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
+        _make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
     )
 
 
@@ -224,11 +231,106 @@ def export(
         typer.echo(file)
 
 
-for command in (stats, verify, merge, convert, rebuild):
+@app.command()
+def report(
+    tokenizer: TokenizerOption,
+    files: Annotated[list[str] | None, typer.Argument(help=FILES_HELP)] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option("--against", help="Another tokenizer to compare; may be repeated."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="NAME=PATH",
+            help="Name of a kind of text, and its file or pattern; may be repeated.",
+        ),
+    ] = None,
+    separator: SeparatorOption = None,
+    text_column: TextColumnOption = "text",
+    file_format: FormatOption = "auto",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers as JSON to this file.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or tables.")] = False,
+) -> None:
+    """Measure tokenizers on text files. Special tokens in the text are encoded as ordinary text."""
+    if json_file is not None:
+        reject_home(json_file)
+    sources = {
+        name: make_source(paths, text_column, file_format)
+        for name, paths in _group_files_by_kind(files or [], kind or []).items()
+    }
+    tokenizers = _load_tokenizers([tokenizer, *(against or [])])
+    separator = choose_separator(separator, next(iter(tokenizers.values())), sources.values())
+    (name, first), *others = tokenizers.items()
+    measured = tokjax.reports.vocabulary_report(
+        first,
+        sources,
+        name=name,
+        against=dict(others),
+        separator=separator,
+        progress=not quiet,
+    )
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        described = json.dumps(tokjax.reports.report_to_json(measured), indent=1).encode("ascii")
+        write_atomically(json_file, lambda file: file.write(described))
+    if not quiet:
+        for table in tokjax.reports.report_tables(measured):
+            Console().print(table, "")
+
+
+for command in (stats, verify, merge, convert, rebuild, train, estimate_mixture):
     app.command()(command)
-app.command()(train)
-app.command()(report)
-app.command()(estimate_mixture)
+
+
+def _make_token_table(result: TokenizationResult, limit: int, *, is_complete: bool) -> Table:
+    """Returns a table with one row per token: index, readable token, id, byte span.
+
+    Args:
+        result: tokens of the text.
+        limit: maximum number of rows.
+        is_complete: whether the whole text was encoded; `False` if only its start was.
+    """
+    table = Table("#", "token")
+    for name in ("id", "bytes", "special"):
+        table.add_column(name, no_wrap=True)
+    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)
+    for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
+        style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
+        token_text = Text(make_visible(token), style=style)
+        span_text = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
+        table.add_row(str(i), token_text, str(id_), Text(span_text), "yes" if special else "")
+    count = f"{len(result):,} tokens"
+    if len(result) > limit:
+        count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
+    table.caption = f"{count}; bytes are 1-based and half-open"
+    return table
+
+
+def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[str]]:
+    """Returns the files of each kind of text; those of no named kind come first."""
+    sources = {ONLY_KIND: list(files)} if files else {}
+    for argument in kinds:
+        name, equals, path = argument.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(f"{argument!r} is not NAME=PATH", param_hint="--kind")
+        sources.setdefault(name, []).append(path)
+    if not sources:
+        raise typer.BadParameter("no text was passed; pass files, or kinds of text with --kind NAME=PATH")
+    return sources
+
+
+def _load_tokenizers(paths: list[str]) -> dict[str, Any]:
+    """Loads tokenizers under the names of their files, or under their paths if two names are equal."""
+    if len(set(paths)) < len(paths):
+        raise typer.BadParameter("duplicate tokenizer", param_hint="--against")
+    names = [Path(path).stem if Path(path).exists() else path for path in paths]
+    if len(set(names)) < len(names):
+        names = paths
+    return {name: tokjax.load_tokenizer(path) for name, path in zip(names, paths, strict=True)}
 
 
 def _make_packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax.PackedTokenField:

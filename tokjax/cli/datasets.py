@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 import tokjax
 from tokjax._util.atomic_files import write_atomically
@@ -16,10 +17,14 @@ from tokjax.cli.options import (
     EosTokenOption,
     exit_if_interrupted,
     load_tokenizer_with_eos,
+    print_rows,
     show_error,
 )
-from tokjax.cli.table_format import make_padding_table, make_stats_table
 from tokjax.datasets.manifest import MANIFEST_FILE
+from tokjax.reports.dataset_statistics import compute_length_quantiles
+
+if TYPE_CHECKING:
+    from tokjax.datasets.dataset import Dataset
 
 DatasetArgument = Annotated[str, typer.Argument(help="Directory of the dataset.", show_default=False)]
 OutOption = Annotated[str, typer.Option("--out", "-o", help="Path of the result.")]
@@ -43,7 +48,41 @@ def stats(
     if json_file is not None:
         described = json.dumps(tokjax.reports.dataset_report_to_json(report), indent=1).encode("ascii")
         write_atomically(json_file, lambda file: file.write(described))
-    Console().print(make_stats_table(opened), make_padding_table(report))
+    print_stats(opened)
+    table = Table("batches", title=f"padding with {report.batch_size} documents per batch")
+    for name in ("padding", "shapes"):
+        table.add_column(name, no_wrap=True, justify="right")
+    for padding in report.padding:
+        table.add_row(padding.strategy, f"{padding.share:.1%}", f"{padding.shapes:,}")
+    Console().print(table)
+
+
+def print_stats(dataset: Dataset) -> None:
+    """Prints the properties of a dataset."""
+    manifest, plan = dataset.manifest, dataset.manifest.plan
+    unit = "bytes" if plan.tokenizer_fingerprint is None else "tokens"
+    quantiles = compute_length_quantiles(dataset.document_lengths)
+    lengths = f"median {quantiles['median']:,}, longest {quantiles['longest']:,}"
+    # Without bytes, the ids were converted, and their text is unknown.
+    nbytes = manifest.num_bytes if manifest.num_bytes or not manifest.num_items else None
+    rows: dict[str, object] = {
+        "field": plan.field,
+        unit: manifest.num_items,
+        "documents": manifest.num_documents,
+        "bytes of text": nbytes,
+        "bytes per token": manifest.bytes_per_token,
+        "truncated documents": manifest.num_cut or None,
+        f"{unit} removed by truncation": manifest.num_dropped if manifest.num_cut else None,
+        "documents left out, without targets": manifest.num_dropped_documents or None,
+        "skipped bad records": manifest.num_skipped or None,
+        f"{unit} per document": lengths if manifest.num_documents else None,
+        "dtype": plan.data_dtype,
+        **{f"column {column.name}": f"{column.dtype} per {column.per}" for column in dataset.columns},
+        "shards": len(manifest.shards),
+        "vocabulary": plan.vocab_size,
+        "tokenizer": plan.tokenizer_fingerprint,
+    }
+    print_rows(dataset.location, rows)
 
 
 def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of the datasets.")]) -> None:
@@ -70,7 +109,7 @@ def merge(
 ) -> None:
     """Concatenate datasets that were written with the same field and tokenizer."""
     tokjax.datasets.merge_datasets(datasets, out, overwrite=overwrite)
-    Console().print(make_stats_table(tokjax.open_dataset(out)))
+    print_stats(tokjax.open_dataset(out))
 
 
 def convert(
@@ -125,7 +164,7 @@ def convert(
     loaded = load_tokenizer_with_eos(tokenizer, eos_token)
     sizes = {} if chunk_tokens is None else {"chunk_tokens": chunk_tokens}
     tokjax.datasets.convert_dataset(source, loaded, out, format=kind, overwrite=overwrite, **sizes)
-    Console().print(make_stats_table(tokjax.open_dataset(out)))
+    print_stats(tokjax.open_dataset(out))
 
 
 def rebuild(
@@ -151,4 +190,4 @@ def rebuild(
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.datasets.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
     if not quiet:
-        Console().print(make_stats_table(tokjax.open_dataset(dataset)))
+        print_stats(tokjax.open_dataset(dataset))

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 import tokjax
 from tokjax.corpus.decompression import STANDARD_INPUT
@@ -25,9 +27,9 @@ from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import TokjaxError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tokjax.core.utf8 import Text
+    from tokjax.core import utf8
     from tokjax.corpus.files import FileFormat
 
 
@@ -77,6 +79,26 @@ def describe_error(error: Exception, options: Collection[str] = ()) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return ", ".join([str(error), *getattr(error, "__notes__", ())])  # notes name URLs
+
+
+def print_rows(title: str, rows: Mapping[str, object], notes: Sequence[str] = ()) -> None:
+    """Prints a table of names and values.
+
+    Args:
+        title: title of the table.
+        rows: name to value. Rows whose value is `None` are left out.
+        notes: lines below the table.
+    """
+    table = Table(title=Text(title), show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right", overflow="fold")
+    for name, value in rows.items():
+        if value is not None:
+            form = {int: ",", float: ".3f"}.get(type(value), "")
+            table.add_row(Text(name), Text(format(value, form)))
+    if notes:
+        table.caption, table.caption_justify = Text("\n".join(notes)), "left"
+    Console().print(table)
 
 
 FILES_HELP = (
@@ -149,7 +171,7 @@ def make_source(
 
 def open_stdin(
     source: TextFiles, separators: Sequence[str], *, skip_bad_records: bool = False
-) -> TextFiles | Iterator[Text]:
+) -> TextFiles | Iterator[utf8.Text]:
     """Returns the texts of standard input if `make_source` returned it, or else the files.
 
     Args:

@@ -39,7 +39,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.formats.vocabulary_files import from_sentencepiece
 from tokjax.models.format_errors import read_bytes
-from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.vocabulary_changes import replace_roles
 
 if TYPE_CHECKING:
     import os

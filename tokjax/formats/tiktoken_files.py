@@ -30,7 +30,7 @@ from tokjax.errors import (
 from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, parse_json_object
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer
 from tokjax.models.format_errors import as_format_errors, check_vocab_size, read_bytes
-from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.vocabulary_changes import replace_roles
 from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:

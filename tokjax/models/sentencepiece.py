@@ -4,7 +4,7 @@ BPE models run on the array engine (`models/sentencepiece_engine.py`), all other
 library. Normalization is part of encoding. So `tokenization_view` returns the text itself, and
 `assume_normalized` has no effect: offsets always refer to the input text, whatever the normalization. For
 the offsets, the library reports the source position of each byte of the normalized text
-(`models/sentencepiece_spans.py`).
+(`models/byte_spans.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,14 @@ from tokjax.core.vocabulary import (
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel
-from tokjax.models.byte_spans import clip_spans
+from tokjax.models.byte_spans import (
+    SPACE,
+    clip_spans,
+    compute_piece_spans,
+    compute_piece_stops,
+    flag_piece_word_beginnings,
+    normalize_texts,
+)
 from tokjax.models.format_errors import check_piece_comparisons
 from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
@@ -57,13 +64,6 @@ from tokjax.models.sentencepiece_files import (
     parse_pieces,
     read_model,
 )
-from tokjax.models.sentencepiece_spans import (
-    SPACE,
-    compute_piece_spans,
-    compute_piece_stops,
-    flag_piece_word_beginnings,
-    normalize_texts,
-)
 from tokjax.pretokenize.special_tokens import check_comparisons, select_control_names
 
 if TYPE_CHECKING:
@@ -75,10 +75,11 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
+    from tokjax.models.byte_spans import NormalizedTexts
     from tokjax.models.sentencepiece_files import Pieces
 
 FEW_CHARACTERS = Engine.few_characters
-_GROUP_BYTES = 1 << 18
+_GROUP_BYTES = 1 << 19
 _LIBRARY_BYTES_PER_PIECE = 16
 """The library encodes this many bytes per piece of the model before the tables of the array engine are built:
 that takes about as long as the library takes for these bytes."""
@@ -143,10 +144,15 @@ class SentencePieceTokenizer(SegmentModel):
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another."""
         texts = [encode_segment(text, segments.hold_bytes) for text in segments.texts]
-        if self._is_engine_faster(sum(map(len, texts))) and self._engine is not None:
-            return self._encode_with_engine(self._engine, segments, texts, threads, sources=sources)
-        encode = partial(self._encode_group, sources=sources)
-        return concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
+        engine = self._engine if self._is_engine_faster(sum(map(len, texts))) else None
+        has_known_spans = self._model_info.has_byte_fallback or not sources
+        if engine is not None and has_known_spans and self._keeps_bytes(segments):
+            return self._encode_unchanged(engine, segments, threads, sources=sources)
+        groups = list(_iter_groups(texts))
+        encode = partial(
+            self._encode_group, sources=sources, engine=engine, threads=threads if len(groups) == 1 else 1
+        )
+        return concatenate_segments(list(map_in_threads(encode, groups, threads)))
 
     @property
     def matched_special(self) -> frozenset[str]:
@@ -168,8 +174,8 @@ class SentencePieceTokenizer(SegmentModel):
             rows: ids of each text.
             lengths: number of bytes of normalized text of each id in all rows, `int64`, shape `(n,)`.
         """
-        ids, splits = _concatenate_ids(rows), make_row_splits(map(len, rows))
-        return self._locate_ids(texts, EncodedIds(ids, splits, lengths))
+        normalized = normalize_texts(self.processor, texts, self._model_info.spaces)
+        return self._locate(texts, normalized, _concatenate(rows, lengths))
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """Returns a copy with another vocabulary, and with the caches that depend on the model only."""
@@ -199,11 +205,27 @@ class SentencePieceTokenizer(SegmentModel):
         lengths = np.where(self._is_byte, 1, self.vocabulary.byte_lengths)
         return np.where(self.vocabulary.is_skipped, 0, lengths)
 
-    def _encode_group(self, texts: Sequence[bytes], *, sources: bool) -> EncodedSegments:
-        rows = self._encode_ids(texts)
-        if sources:
-            return self.locate_pieces(texts, rows, self._compute_lengths(texts, rows))
-        return EncodedSegments(_concatenate_ids(rows), make_row_splits(map(len, rows)), None)
+    def _encode_group(
+        self,
+        texts: Sequence[bytes],
+        *,
+        sources: bool,
+        engine: SentencePieceEngine | None = None,
+        threads: int = 1,
+    ) -> EncodedSegments:
+        """Encodes a group of texts with the engine, or with the library for `None`."""
+        normalized = normalize_texts(self.processor, texts, self._model_info.spaces) if sources else None
+        if engine is not None:
+            strings = self.processor.normalize(texts) if normalized is None else normalized.texts
+            spaced = [text.decode("utf-8").replace(METASPACE, " ") for text in strings]
+            encoded = engine.encode(spaced, threads)
+        else:
+            rows = self._encode_ids(texts)
+            no_lengths = np.zeros(0, np.int64)
+            encoded = _concatenate(rows, self._compute_lengths(texts, rows) if sources else no_lengths)
+        if normalized is None:
+            return EncodedSegments(encoded.ids, encoded.splits, None)
+        return self._locate(texts, normalized, encoded)
 
     def _encode_ids(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
         if len(texts) == 1:  # avoid the library's batch call, which starts threads
@@ -238,28 +260,19 @@ class SentencePieceTokenizer(SegmentModel):
         vars(self)["_bytes_seen"] = seen
         return seen > _LIBRARY_BYTES_PER_PIECE * self.vocabulary.size
 
-    def _encode_with_engine(
-        self,
-        engine: SentencePieceEngine,
-        segments: Segments,
-        texts: Sequence[bytes],
-        threads: int,
-        *,
-        sources: bool,
+    def _encode_unchanged(
+        self, engine: SentencePieceEngine, segments: Segments, threads: int, *, sources: bool
     ) -> EncodedSegments:
-        is_unchanged = self._keeps_bytes(segments)
-        if is_unchanged:
-            added = " " * self._model_info.spaces.is_added
-            normalized = [text and added + text for text in segments.texts]
-        else:
-            groups = map_in_threads(self.processor.normalize, _iter_groups(texts), threads)
-            normalized = [text.decode("utf-8").replace(METASPACE, " ") for group in groups for text in group]
-        encoded = engine.encode(normalized, threads)
+        """Encodes texts that are their pieces, concatenated, apart from a space added before them."""
+        added = " " * self._model_info.spaces.is_added
+        ids, splits, _ = engine.encode([text and added + text for text in segments.texts], threads)
         if not sources:
-            return EncodedSegments(encoded.ids, encoded.splits, None)
-        if is_unchanged and self._model_info.has_byte_fallback:
-            return self._locate_unchanged(encoded)
-        return self._locate_groups(texts, encoded, threads)
+            return EncodedSegments(ids, splits, None)
+        first = splits[:-1][np.diff(splits) > 0]
+        begins = self._begins_with_mark.take(ids)
+        begins[first] = True
+        corrections = Corrections(first, self.text_byte_lengths.take(ids[first]) - len(added))
+        return EncodedSegments(ids, splits, begins, corrections=corrections)
 
     def _keeps_bytes(self, segments: Segments) -> bool:
         """Returns whether normalization changes no text, apart from a space added before it."""
@@ -267,27 +280,10 @@ class SentencePieceTokenizer(SegmentModel):
             return False
         return not any(METASPACE in text or "\0" in text for text in segments.texts)
 
-    def _locate_unchanged(self, encoded: EncodedIds) -> EncodedSegments:
-        """Returns ids of texts that are their pieces, concatenated, apart from a space added before them."""
-        ids, splits, _ = encoded
-        first = splits[:-1][np.diff(splits) > 0]
-        begins = self._begins_with_mark.take(ids)
-        begins[first] = True
-        num_added = int(self._model_info.spaces.is_added)
-        corrections = Corrections(first, self.text_byte_lengths.take(ids[first]) - num_added)
-        return EncodedSegments(ids, splits, begins, corrections=corrections)
-
-    def _locate_groups(self, texts: Sequence[bytes], encoded: EncodedIds, threads: int) -> EncodedSegments:
-        groups, first = [], 0
-        for group in _iter_groups(texts):
-            groups.append((group, encoded.slice_texts(first, first + len(group))))
-            first += len(group)
-        parts = map_in_threads(lambda group: self._locate_ids(*group), groups, threads)
-        # The ids of a single group are a view, whose base would remain writable.
-        return concatenate_segments(list(parts))._replace(ids=encoded.ids)
-
-    def _locate_ids(self, texts: Sequence[bytes], encoded: EncodedIds) -> EncodedSegments:
-        normalized = normalize_texts(self.processor, texts, self._model_info.spaces)
+    def _locate(
+        self, texts: Sequence[bytes], normalized: NormalizedTexts, encoded: EncodedIds
+    ) -> EncodedSegments:
+        """Returns ids of texts with their spans and word beginnings."""
         ids, splits, lengths = encoded
         stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
@@ -306,8 +302,7 @@ class SentencePieceTokenizer(SegmentModel):
     @cached_property
     def symbols(self) -> frozenset[str]:
         """User-defined symbols, which the model matches in any text."""
-        pieces = iter_pieces(self.model_proto)
-        return frozenset(text for text, _, piece_type in pieces if piece_type == PieceType.USER_DEFINED)
+        return frozenset(self._parsed_pieces.symbols)
 
     @cached_property
     def _model_info(self) -> ModelInfo:
@@ -320,14 +315,6 @@ class SentencePieceTokenizer(SegmentModel):
     @cached_property
     def _begins_with_mark(self) -> NDArray[np.bool_]:
         return np.array([piece.startswith(METASPACE) for piece in self._parsed_pieces.texts], bool)
-
-    @cached_property
-    def _byte_values(self) -> NDArray[np.uint8]:
-        """Byte of each byte piece, by id, `uint8`, shape `(size,)`; 0 for other ids."""
-        values = np.zeros(self.vocabulary.size, np.uint8)
-        for id_ in np.flatnonzero(self._is_byte).tolist():
-            values[id_] = decode_piece(self.vocabulary.get_bytes(id_).decode("utf-8"))[0]
-        return values
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the model and the roles, and leaves out everything derived from them."""
@@ -383,7 +370,8 @@ def sentencepiece(
         raise TokenizerFormatError(f"{source}: {error}") from error
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         raise TokenizerFormatError(f"{source}: not a SentencePiece model, or truncated: {error}") from error
-    is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
+    types = [type_ for _, _, type_ in iter_pieces(proto)]
+    is_special = [type_ in (PieceType.UNKNOWN, PieceType.CONTROL) for type_ in types]
     special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
     ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
     check_role_names({"bos": bos_token, "eos": eos_token, "pad": pad_token})
@@ -396,7 +384,6 @@ def sentencepiece(
         "sep": _check_piece("sep", sep_token, pieces),
         "mask": _check_piece("mask", mask_token, pieces),
     }
-    types = (type_ for _, _, type_ in iter_pieces(proto))
     symbols = {pieces[i]: i for i, type_ in enumerate(types) if type_ == PieceType.USER_DEFINED}
     special |= {symbol: symbols[symbol] for symbol in select_control_names(frozenset(symbols))}
     vocabulary = make_vocabulary(ordinary, special, duplicate_token_ids=symbols)
@@ -513,9 +500,11 @@ def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _concatenate_ids(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+def _concatenate(rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]) -> EncodedIds:
     """Concatenates arrays of the library. A single one is copied, too: `freeze` can't lock its memory."""
-    return np.concatenate([np.zeros(0, np.int32), *rows])
+    return EncodedIds(
+        np.concatenate([np.zeros(0, np.int32), *rows]), make_row_splits(map(len, rows)), lengths
+    )
 
 
 @protocol.decode_bytes.register(SentencePieceTokenizer)
@@ -581,7 +570,8 @@ def _find_decode_context(
     is_byte = tokenizer._is_byte.take(ids.take(visible))
     num_bytes = int(np.append(~is_byte[::-1], True).argmax())  # length of the run at the end
     run = visible[len(visible) - num_bytes :]
-    data = bytes(tokenizer._byte_values.take(ids.take(run)).tolist())
+    pieces = (tokenizer.vocabulary.get_bytes(id_).decode("utf-8") for id_ in ids.take(run).tolist())
+    data = b"".join(map(decode_piece, pieces))
     num_complete = codecs.utf_8_decode(data, "replace", False)[1]
     stop = len(ids) if num_complete == num_bytes else int(run[num_complete])
     final = ids.take(visible[visible < stop])

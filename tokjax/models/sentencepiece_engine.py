@@ -27,7 +27,7 @@ from tokjax.bpe.array_engine import ArrayEngine
 from tokjax.bpe.chunks import Segments
 from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_symbol_lengths
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer, SymbolPreTokenizer
-from tokjax.models.sentencepiece_spans import SPACE
+from tokjax.models.byte_spans import SPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,12 +53,6 @@ class EncodedIds(NamedTuple):
     ids: NDArray[np.int32]
     splits: NDArray[np.int64]
     lengths: NDArray[np.int64]
-
-    def slice_texts(self, first: int, stop: int) -> EncodedIds:
-        """Returns the ids of the texts from `first` to `stop`."""
-        splits = self.splits[first : stop + 1]
-        ids = slice(*splits[[0, -1]])
-        return EncodedIds(self.ids[ids], splits - splits[0], self.lengths[ids])
 
 
 class SentencePieceEngine:

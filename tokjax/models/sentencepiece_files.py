@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models.byte_spans import SPACE, SpaceRules
 from tokjax.models.format_errors import read_bytes
-from tokjax.models.sentencepiece_spans import SPACE, SpaceRules
 
 if TYPE_CHECKING:
     import os
@@ -82,11 +82,12 @@ def iter_fields(message: bytes) -> Iterator[tuple[int, Any]]:
     while position < len(message):
         key, position = _read_varint(message, position)
         number, wire_type = key >> 3, key & 7
-        size, position = (
-            _read_varint(message, position)
-            if wire_type in (_VARINT, _LENGTH_DELIMITED)
-            else (_get_fixed_size(wire_type), position)
-        )
+        if wire_type in (_VARINT, _LENGTH_DELIMITED):
+            size, position = _read_varint(message, position)
+        elif wire_type in (_FIXED64, _FIXED32):
+            size = 8 if wire_type == _FIXED64 else 4
+        else:
+            raise ValueError(f"not a protocol buffer: unknown wire type {wire_type}")
         if wire_type == _VARINT:
             yield number, size
             continue
@@ -106,13 +107,6 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     raise ValueError("truncated: the last integer is incomplete")
-
-
-def _get_fixed_size(wire_type: int) -> int:
-    """Returns the number of bytes of a field with a fixed size."""
-    if wire_type not in (_FIXED64, _FIXED32):
-        raise ValueError(f"not a protocol buffer: unknown wire type {wire_type}")
-    return 8 if wire_type == _FIXED64 else 4
 
 
 ModelType = Literal["unigram", "bpe", "word", "char"]
@@ -248,23 +242,21 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
         proto: serialized model.
         has_byte_fallback: whether unknown characters become byte pieces.
     """
-    pieces = Pieces([], {}, {}, [], {}, 0, False)
-    for id_, (text, score, piece_type) in enumerate(iter_pieces(proto)):
-        pieces.texts.append(text)
-        if piece_type in (PieceType.NORMAL, PieceType.USER_DEFINED, PieceType.UNUSED):
-            pieces.ids[text] = id_
-        if piece_type == PieceType.NORMAL:
-            pieces.scores[text] = score
-        elif piece_type == PieceType.USER_DEFINED:
-            pieces.symbols.append(text)
-        elif piece_type == PieceType.BYTE and has_byte_fallback:
-            pieces.byte_ids[int(text[1:-1], 16)] = id_
-        elif piece_type in (PieceType.UNKNOWN, PieceType.UNUSED):
-            pieces = pieces._replace(
-                unknown_id=id_ if piece_type == PieceType.UNKNOWN else pieces.unknown_id,
-                has_unused=pieces.has_unused or piece_type == PieceType.UNUSED,
-            )
-    return pieces
+    pieces = list(iter_pieces(proto))
+
+    def find_ids(*types: PieceType) -> dict[str, int]:
+        return {text: id_ for id_, (text, _, piece_type) in enumerate(pieces) if piece_type in types}
+
+    byte_ids = {int(text[1:-1], 16): id_ for text, id_ in find_ids(PieceType.BYTE).items()}
+    return Pieces(
+        texts=[text for text, _, _ in pieces],
+        ids=find_ids(PieceType.NORMAL, PieceType.USER_DEFINED, PieceType.UNUSED),
+        scores={text: score for text, score, piece_type in pieces if piece_type == PieceType.NORMAL},
+        symbols=list(find_ids(PieceType.USER_DEFINED)),
+        byte_ids=byte_ids if has_byte_fallback else {},
+        unknown_id=next(iter(find_ids(PieceType.UNKNOWN).values())),
+        has_unused=bool(find_ids(PieceType.UNUSED)),
+    )
 
 
 def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:

@@ -144,11 +144,8 @@ def _rank_segmentations(
         return [(0.0, b"")]
     nbest = tokenizer.processor.nbest_encode(text, nbest_size=nbest_size, out_type="serialized_proto")
     segmentations = [value for _, value in iter_fields(nbest) if isinstance(value, bytes)]
-    scores = [
-        struct.unpack("<f", dict(iter_fields(segmentation)).get(3, bytes(4)))[0]
-        for segmentation in segmentations
-    ]
-    return list(zip(scores, segmentations, strict=True))
+    scores = (dict(iter_fields(segmentation)).get(3, bytes(4)) for segmentation in segmentations)
+    return [(*struct.unpack("<f", score), each) for score, each in zip(scores, segmentations, strict=True)]
 
 
 def _run_in_thread(sample: Callable[[], list[bytes]], seed: int) -> list[bytes]:

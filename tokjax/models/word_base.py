@@ -238,8 +238,10 @@ def make_word_vocabulary(
     names = dict.fromkeys([*check_special_names(special_tokens), *filter(None, declared.values())])
     for name in names:
         if name not in token_ids:
+            advice = [f", or pass another {role}_token" for role, each in declared.items() if each == name]
             raise InvalidArgumentError(
-                f"the special token {name!r} is not among the tokens; add it to tokens"
+                f"the special token {name!r} is not among the tokens; add it to tokens, or to the "
+                f"special_tokens of a trainer{''.join(advice[:1])}"
             )
     special = {name: token_ids[name] for name in names}
     ordinary = {token.encode("utf-8"): id_ for token, id_ in token_ids.items() if token not in special}

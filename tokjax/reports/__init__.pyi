@@ -15,10 +15,8 @@ from .mixture import (
     MixtureEstimate as MixtureEstimate,
     estimate_mixture as estimate_mixture,
 )
-from .tables import (
-    report_tables as report_tables,
-)
 from .vocabulary_statistics import (
+    report_tables as report_tables,
     report_to_json as report_to_json,
     vocabulary_report as vocabulary_report,
 )

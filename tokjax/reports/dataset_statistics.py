@@ -16,8 +16,6 @@ from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, open_d
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from tokjax.datasets.columns import Column
@@ -57,8 +55,6 @@ class DatasetReport:
         bytes_per_token: bytes of text per token, including the removed tokens; `None` if unknown.
         lengths: quantiles of the document lengths, in units: `"shortest"`, `"5%"`, `"median"`, `"95%"` and
             `"longest"`.
-        bins: edges of the bins of the length histogram, in units, ascending; one more than bins.
-        counts: number of documents in each bin.
         batch_size: documents per batch for the measurement of padding.
         padding: padding for each strategy.
         sources: names and sizes in bytes of the source files; empty if unknown.
@@ -76,8 +72,6 @@ class DatasetReport:
     num_dropped: int
     bytes_per_token: float | None
     lengths: dict[str, int]
-    bins: tuple[int, ...]
-    counts: tuple[int, ...]
     batch_size: int
     padding: tuple[Padding, ...]
     sources: tuple[tuple[str, int], ...]
@@ -113,8 +107,8 @@ def dataset_report(
         )
     manifest = dataset.manifest
     lengths = dataset.document_lengths
-    bins = _compute_bins(int(lengths.max(initial=1)))
-    counts = np.histogram(lengths, bins)[0]
+    count = min(len(lengths), _MAX_MEASURED_DOCUMENTS)
+    sampled = lengths.take(permute(np.arange(count), len(lengths), seed)) if count else lengths
     source = manifest.source or {}
     sources = source.get("files", [])
     if "converted" in source:
@@ -130,10 +124,8 @@ def dataset_report(
         num_dropped=manifest.num_dropped,
         bytes_per_token=manifest.bytes_per_token,
         lengths=compute_length_quantiles(lengths),
-        bins=tuple(bins.tolist()),
-        counts=tuple(counts.tolist()),
         batch_size=size,
-        padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
+        padding=_measure_padding(dataset, sampled, size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
         columns=dataset.columns,
         num_dropped_documents=manifest.num_dropped_documents,
@@ -145,13 +137,6 @@ def dataset_report_to_json(report: DatasetReport) -> dict[str, Any]:
     values = asdict(report)
     values["padding"] = [padding._asdict() for padding in report.padding]
     return values
-
-
-def _compute_bins(longest: int) -> NDArray[np.int64]:
-    """Returns the edges of logarithmic bins from 0, four for each doubling of the length."""
-    edges = np.unique(np.round(2 ** (np.arange(0, 4 * (longest.bit_length() + 1)) / 4)).astype(np.int64))
-    last = int(np.searchsorted(edges, longest, "right"))
-    return np.concatenate([np.zeros(1, np.int64), edges[: last + 1]])
 
 
 def compute_length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
@@ -166,11 +151,6 @@ def compute_length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
     return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
-def _sample_lengths(lengths: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    count = min(len(lengths), _MAX_MEASURED_DOCUMENTS)
-    return lengths.take(permute(np.arange(count), len(lengths), seed)) if count else lengths
-
-
 def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: int) -> tuple[Padding, ...]:
     longest = int(lengths.max(initial=0))
     if not longest:
@@ -181,6 +161,7 @@ def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: i
     boundaries = _get_boundaries(dataset, longest)
     padded = boundaries.take(np.searchsorted(boundaries, lengths))
     num_used = len(np.unique(padded))
+    named_boundaries = ", ".join(f"{boundary:,}" for boundary in boundaries.tolist())
     total = int(lengths.sum())
     chunk = dataset.chunk_tokens if isinstance(dataset, PackedDataset) else longest
     return (
@@ -190,7 +171,7 @@ def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: i
             1 - total / int((longest_by_batch[: len(num_rows)] * num_rows).sum()),
             len(np.unique(longest_by_batch)),
         ),
-        Padding(f"length buckets {_format_boundaries(boundaries)}", 1 - total / int(padded.sum()), num_used),
+        Padding(f"length buckets {named_boundaries}", 1 - total / int(padded.sum()), num_used),
         Padding(f"packed in chunks of {chunk:,}", 1 - total / (-(-total // chunk) * chunk), 1),
     )
 
@@ -201,7 +182,3 @@ def _get_boundaries(dataset: Dataset, longest: int) -> NDArray[np.int64]:
         return np.array(dataset.bucket_boundaries, np.int64)
     powers = 2 ** np.arange(5, max(longest - 1, 1).bit_length() + 1)
     return np.append(powers[powers < longest], longest)
-
-
-def _format_boundaries(boundaries: Sequence[int] | NDArray[np.int64]) -> str:
-    return ", ".join(f"{int(boundary):,}" for boundary in boundaries)

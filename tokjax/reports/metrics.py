@@ -1,4 +1,4 @@
-"""Records and metrics of a vocabulary report, with the labels and number formats of tables.
+"""Records and metrics of a vocabulary report.
 
 The measures of the distribution of tokens are functions of counts, for example 2, 1 and 1. A Huffman code
 joins the two rarest tokens, again and again; the sum of the counts of all joined tokens is the length of the
@@ -14,17 +14,19 @@ The entropy is a lower bound of the mean code length of any such code, and here 
 
 from __future__ import annotations
 
+import heapq
 import math
+import operator
 import re
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import astuple, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.arrays import as_known
 from tokjax._util.checks import check_float, check_int
-from tokjax._util.display import make_visible, short_repr
+from tokjax._util.display import short_repr
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -35,14 +37,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 
-COUNT, RATIO, SHARE = ",", ".3f", ".2%"
-"""Format specifications of the numbers."""
-NAN_TEXT = "–"
-"""Text that is shown for `nan`."""
-ALL_KINDS = "all texts"
-"""Label of all kinds of text together."""
-_BINS = (*range(1, 18), 25, 33, 65, 129)
-"""Minimum length of each bin of a histogram, in bytes."""
 _BYTE_FALLBACK_PATTERN = re.compile(rb"<0x[0-9A-F]{2}>")
 """Form of a byte-fallback token."""
 _NUM_BYTES = 256
@@ -69,12 +63,7 @@ class TextSize:
         """Returns the size of both collections together."""
         if not isinstance(other, TextSize):
             return NotImplemented
-        return TextSize(
-            self.documents + other.documents,
-            self.nbytes + other.nbytes,
-            self.characters + other.characters,
-            self.words + other.words,
-        )
+        return TextSize(*map(operator.add, astuple(self), astuple(other)))
 
 
 class CountedToken(NamedTuple):
@@ -234,11 +223,6 @@ class TokenUse:
         """
         return _divide(int(self.counts[self._single_bytes].sum()), self.tokens)
 
-    @cached_property
-    def frequencies(self) -> NDArray[np.int64]:
-        """Numbers of occurrences of all ids that occur, `int64`, descending, shape `(num_used_ids,)`."""
-        return -np.sort(-self.counts[self.counts > 0])
-
     @property
     def vocabulary_lengths(self) -> NDArray[np.int64]:
         """Number of ordinary tokens of the vocabulary by length in bytes, `int64`, shape `(longest + 1,)`."""
@@ -247,9 +231,7 @@ class TokenUse:
     @property
     def used_lengths(self) -> NDArray[np.int64]:
         """Number of ordinary tokens of the texts by length in bytes, `int64`, shape `(longest + 1,)`."""
-        used = np.zeros(len(self.vocabulary_lengths), np.int64)
-        np.add.at(used, self._lengths, self.counts[self._ordinary])
-        return used
+        return np.bincount(self._lengths, self.counts[self._ordinary]).astype(np.int64)  # exact to 2**53
 
     def most_frequent(self, count: int = 20) -> tuple[CountedToken, ...]:
         """Returns the `count` most frequent tokens, special tokens included; ties are sorted by id."""
@@ -322,153 +304,7 @@ class VocabularyReport:
     @cached_property
     def _overall(self) -> tuple[TokenUse, ...]:
         """Token counts of each tokenizer over all kinds of text."""
-        first, *others = self.uses
-        totals = list(first)
-        for uses in others:
-            totals = [total + use for total, use in zip(totals, uses, strict=True)]
-        return tuple(totals)
-
-
-class Metric(NamedTuple):
-    """Numeric attribute of a record, with its label and format.
-
-    Attributes:
-        name: name of the attribute.
-        label: label in tables.
-        meaning: definition of the metric, one phrase.
-        form: format specification of the number.
-    """
-
-    name: str
-    label: str
-    meaning: str
-    form: str
-
-    def get_value(self, record: TextSize | TokenUse) -> Any:
-        """Returns the value of the metric."""
-        return getattr(record, self.name)
-
-    def format_number(self, record: TextSize | TokenUse) -> str:
-        """Returns the formatted value of the metric."""
-        return format_number(self.get_value(record), self.form)
-
-
-_make_count, _make_ratio, _make_share = (partial(Metric, form=form) for form in (COUNT, RATIO, SHARE))
-"""Constructors of metrics by their format."""
-TEXT_METRICS = (
-    _make_count("documents", "documents", "non-empty texts"),
-    _make_count("nbytes", "bytes", "UTF-8 bytes of the texts, before any normalization"),
-    _make_count("characters", "characters", "code points; an invalid UTF-8 byte counts as one"),
-    _make_count("words", "words", "words separated by whitespace"),
-)
-"""Metrics of a `TextSize`."""
-VOCABULARY_METRICS = (
-    _make_count("vocab_size", "ids", "the largest id plus one"),
-    _make_count("num_ordinary", "ordinary tokens", "tokens of the vocabulary that are not special"),
-    _make_count("num_special", "special tokens", "tokens of the vocabulary that are special"),
-)
-"""Metrics of a `TokenUse` that depend on the vocabulary alone."""
-USE_METRICS = (
-    _make_count("tokens", "tokens", "tokens of the texts, without BOS and EOS"),
-    _make_ratio("bytes_per_token", "bytes per token", "bytes of text / tokens"),
-    _make_ratio("characters_per_token", "characters per token", "characters of text / tokens"),
-    _make_ratio("tokens_per_word", "tokens per word", "tokens / words of text (also called fertility)"),
-    _make_ratio(
-        "bits_per_token",
-        "bits per token",
-        "entropy of the distribution of single tokens: the sum of -p log2(p) over the ids that occur, "
-        "where p is the share of the id among all tokens",
-    ),
-    _make_ratio("bits_per_byte", "bits per byte", "entropy per byte: bits per token / bytes per token"),
-    _make_ratio(
-        "huffman_bits_per_token",
-        "Huffman bits per token",
-        "mean length of a Huffman code of the tokens: the shortest code with whole bits for each token",
-    ),
-    _make_ratio("huffman_bits_per_byte", "Huffman bits per byte", "Huffman bits per token / bytes per token"),
-    _make_ratio(
-        "renyi_efficiency",
-        "Rényi efficiency",
-        "Rényi entropy of order 2.5 / log2 of the number of ids; 1 if all ids are equally frequent",
-    ),
-    _make_share("unused_share", "never used", "share of the ordinary tokens that never occur in the texts"),
-    _make_share("single_use_share", "used once", "share of the ordinary tokens that occur once in the texts"),
-    _make_share(
-        "unknown_share", "unknown tokens", "share of the unknown token among the tokens of the texts"
-    ),
-    _make_share(
-        "single_byte_share",
-        "single-byte tokens",
-        "share of single-byte tokens among the tokens of the texts, byte fallback included",
-    ),
-)
-"""Metrics of a `TokenUse` that depend on the texts."""
-
-
-class LengthBin(NamedTuple):
-    """Histogram bin of token lengths.
-
-    Attributes:
-        minimum: minimum length, in bytes.
-        maximum: maximum length, in bytes; `None` without an upper limit.
-        num_in_vocabulary: number of ordinary tokens of the vocabulary in this bin.
-        num_in_texts: number of ordinary tokens of the texts in this bin.
-    """
-
-    minimum: int
-    maximum: int | None
-    num_in_vocabulary: int
-    num_in_texts: int
-
-    @property
-    def label(self) -> str:
-        """Formatted range of lengths, such as `17–24` or `129+`."""
-        if self.maximum is None:
-            return f"{self.minimum}+"
-        return str(self.minimum) if self.minimum == self.maximum else f"{self.minimum}–{self.maximum}"
-
-
-def format_number(value: float, form: str = RATIO) -> str:
-    """Formats a number; `nan` becomes a dash."""
-    return NAN_TEXT if math.isnan(value) else format(value, form)
-
-
-def compute_length_bins(use: TokenUse) -> list[LengthBin]:
-    """Computes a histogram of token lengths, up to the bin of the longest token of the vocabulary.
-
-    Bins are one byte wide up to 16 bytes, and wider above.
-    """
-    num_in_vocabulary, num_in_texts = use.vocabulary_lengths, use.used_lengths
-    return [
-        LengthBin(
-            minimum,
-            None if stop is None else stop - 1,
-            int(num_in_vocabulary[minimum:stop].sum()),
-            int(num_in_texts[minimum:stop].sum()),
-        )
-        for minimum, stop in zip(_BINS, [*_BINS[1:], None], strict=True)
-        if minimum < len(num_in_vocabulary)
-    ]
-
-
-def make_printable(name: str) -> str:
-    """Returns the name of a tokenizer or kind of text with its control characters escaped."""
-    return name if name.isprintable() else make_visible(name)
-
-
-def group_by_kind(report: VocabularyReport) -> list[tuple[str, tuple[TokenUse, ...]]]:
-    """Returns each kind of text with the token counts of all tokenizers.
-
-    A report of several kinds of text has one more entry, for all kinds together, at the end.
-    """
-    kinds: list[str | None] = [*report.kinds, *([None] if len(report.kinds) > 1 else [])]
-    return [
-        (
-            ALL_KINDS if kind is None else make_printable(kind),
-            tuple(report.use(each, kind) for each in report.tokenizers),
-        )
-        for kind in kinds
-    ]
+        return tuple(sum(uses[1:], start=uses[0]) for uses in zip(*self.uses, strict=True))
 
 
 def _divide(dividend: float, divisor: int) -> float:
@@ -534,23 +370,13 @@ def compute_huffman_length(counts: ArrayLike) -> float:
     frequencies = _sort_positive(counts).tolist()
     if not frequencies:
         return math.nan
-    # Joined tokens are made in ascending order of their counts, so the rarest token is always the next one of
-    # two sorted lists, and no heap is needed.
-    joined: list[int] = []
-    first_single = first_joined = 0
-    for _ in range(len(frequencies) - 1):
-        count = 0
-        for _ in range(2):
-            has_single, has_joined = first_single < len(frequencies), first_joined < len(joined)
-            if has_single and not (has_joined and joined[first_joined] < frequencies[first_single]):
-                count += frequencies[first_single]
-                first_single += 1
-            else:
-                count += joined[first_joined]
-                first_joined += 1
-        joined.append(count)
-    total: float = sum(joined) / sum(frequencies)
-    return total
+    heap: list[int] = frequencies  # an ascending list is a heap
+    total, num_bits = sum(heap), 0
+    while len(heap) > 1:
+        joined = heapq.heappop(heap) + heap[0]
+        num_bits += joined
+        heapq.heapreplace(heap, joined)
+    return num_bits / total
 
 
 def compute_renyi_efficiency(counts: ArrayLike, order: float = RENYI_ORDER) -> float:

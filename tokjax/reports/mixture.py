@@ -149,8 +149,6 @@ def estimate_mixture(
     >>> estimate.shares["de"] > 0.6, estimate.shortfall
     (True, 0.0)
     """
-    from scipy import optimize, sparse  # noqa: PLC0415 (slow to import)
-
     maximum = check_int("max_merges", max_merges, minimum=1)
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
@@ -163,7 +161,7 @@ def estimate_mixture(
         raise InvalidArgumentError(
             "the tokenizer has no merges, which are the evidence for its training data"
         )
-    program = _Program(len(sources), len(merges), optimize.linprog, sparse)
+    program = _Program(len(sources), len(merges))
     for i in range(_MAX_ROUNDS):
         # The first round also adds the most frequent pairs of each source.
         mixtures = np.vstack([program.shares, *([np.eye(len(sources))] if i == 0 else [])])
@@ -247,8 +245,6 @@ class _Program:
     Args:
         num_sources: number of sources.
         num_merges: number of merges.
-        linprog: the function `scipy.optimize.linprog`.
-        sparse: the module `scipy.sparse`.
 
     Attributes:
         shares: the shares of the sources, equal at first, `float64`, shape `(num_sources,)`.
@@ -257,7 +253,7 @@ class _Program:
         used_steps: the indices of the merges whose pair occurs in a source.
     """
 
-    def __init__(self, num_sources: int, num_merges: int, linprog: Any, sparse: Any) -> None:
+    def __init__(self, num_sources: int, num_merges: int) -> None:
         self.shares = np.full(num_sources, 1 / num_sources)
         self.allowances = np.zeros(num_merges)
         self.used_steps: set[int] = set()
@@ -266,8 +262,6 @@ class _Program:
         self._pairs: dict[int, int] = {}
         self._pair_indices: list[int] = []
         self._differences: list[NDArray[np.float64]] = []
-        self._linprog = linprog
-        self._sparse = sparse
 
     @property
     def pair_allowances(self) -> dict[int, float]:
@@ -316,23 +310,25 @@ class _Program:
             costs: cost of each share and allowance, shape `(num_sources + num_merges + num_pairs,)`.
             limit: maximum of the sum of all allowances; `None` for none.
         """
+        from scipy import optimize, sparse  # noqa: PLC0415 (slow to import)
+
         num_sources, num_rows = len(self.shares), len(self._steps)
         num_allowances = self._num_merges + len(self._pairs)
         columns = np.concatenate([self._steps, self._num_merges + np.array(self._pair_indices)])
         entries = (np.ones(2 * num_rows), (np.tile(np.arange(num_rows), 2), columns))
-        of_allowances = self._sparse.csr_matrix(entries, (num_rows, num_allowances))
-        of_shares = self._sparse.csr_matrix(np.array(self._differences))
+        of_allowances = sparse.csr_matrix(entries, (num_rows, num_allowances))
+        of_shares = sparse.csr_matrix(np.array(self._differences))
         is_share = np.arange(num_sources + num_allowances) < num_sources
-        inequalities, bounds = -self._sparse.hstack([of_shares, of_allowances]), np.zeros(num_rows)
+        inequalities, bounds = -sparse.hstack([of_shares, of_allowances]), np.zeros(num_rows)
         if limit is not None:
-            sum_of_allowances = self._sparse.csr_matrix((~is_share).astype(np.float64)[np.newaxis])
-            inequalities = self._sparse.vstack([inequalities, sum_of_allowances])
+            sum_of_allowances = sparse.csr_matrix((~is_share).astype(np.float64)[np.newaxis])
+            inequalities = sparse.vstack([inequalities, sum_of_allowances])
             bounds = np.append(bounds, limit)
-        result = self._linprog(
+        result = optimize.linprog(
             costs,
             A_ub=inequalities.tocsc(),
             b_ub=bounds,
-            A_eq=self._sparse.csr_matrix(is_share.astype(np.float64)[np.newaxis]),
+            A_eq=sparse.csr_matrix(is_share.astype(np.float64)[np.newaxis]),
             b_eq=[1.0],
             method="highs",
         )

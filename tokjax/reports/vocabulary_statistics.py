@@ -1,7 +1,8 @@
-"""Measurement of tokenizers on texts, in one pass and bounded memory."""
+"""Vocabulary reports: measurement of tokenizers on texts in bounded memory, as JSON values or tables."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tokjax._util.display import make_visible
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax.core import protocol
@@ -17,23 +19,17 @@ from tokjax.corpus.files import get_source_files
 from tokjax.corpus.sources import Source, find_source_files, read_documents
 from tokjax.encoding.bulk import check_separator, encode_to_array, iter_text_groups
 from tokjax.errors import InvalidArgumentError
-from tokjax.reports.metrics import (
-    TEXT_METRICS,
-    USE_METRICS,
-    VOCABULARY_METRICS,
-    TextSize,
-    TokenUse,
-    VocabularyReport,
-)
+from tokjax.reports.metrics import TextSize, TokenUse, VocabularyReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
+    from rich.table import Table
+    from rich.text import Text as StyledText
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
-    from tokjax.reports.metrics import Metric
 
 
 Texts: TypeAlias = Source | Mapping[str, Source]
@@ -41,50 +37,49 @@ Texts: TypeAlias = Source | Mapping[str, Source]
 ONLY_KIND = "text"
 """Name of the kind of text if only one source is passed."""
 
-_CHARACTERS_PER_SPLIT = 1 << 16
-
-
-def name_sources(texts: Texts) -> dict[str, Source]:
-    """Returns the sources by name of their kind of text.
-
-    Raises:
-        InvalidArgumentError: the mapping is empty, or a name or a source is invalid.
-    """
-    sources = dict(texts) if isinstance(texts, Mapping) else {ONLY_KIND: texts}
-    if not sources:
-        raise InvalidArgumentError("texts is an empty mapping; pass {NAME: source}, or one source")
-    _check_names("kind of text", sources)
-    for source in sources.values():
-        find_source_files(source)
-    return sources
-
-
-def name_tokenizers(tokenizer: Any, name: str, against: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns all tokenizers by name, the subject of the report first.
-
-    Raises:
-        InvalidArgumentError: a name is invalid or a duplicate.
-    """
-    if not isinstance(against, (Mapping, type(None))):
-        raise InvalidArgumentError(
-            f"against must map names to tokenizers, not be a {type(against).__name__}; "
-            "pass {NAME: tokenizer}"
-        )
-    others = against or {}
-    _check_names("tokenizer", [name, *others])
-    if name in others:
-        raise InvalidArgumentError(
-            f"{name!r} names two tokenizers, one of them in against; pass name= for the first of them"
-        )
-    return {name: tokenizer, **others}
-
-
-def get_total_nbytes(sources: Iterable[Source]) -> int | None:
-    """Returns the total size of the sources in bytes; `None` if one of them does not consist of files."""
-    by_source = list(map(find_source_files, sources))
-    if None in by_source:
-        return None
-    return sum(file.nbytes for files in by_source if files is not None for file in get_source_files(files))
+TEXT_METRICS = ("documents", "nbytes", "characters", "words")
+"""Attributes of a `TextSize`."""
+VOCABULARY_METRICS = ("vocab_size", "num_ordinary", "num_special")
+"""Metrics of a `TokenUse` that depend on the vocabulary alone."""
+USE_METRICS = (
+    "tokens",
+    "bytes_per_token",
+    "characters_per_token",
+    "tokens_per_word",
+    "bits_per_token",
+    "bits_per_byte",
+    "huffman_bits_per_token",
+    "huffman_bits_per_byte",
+    "renyi_efficiency",
+    "unused_share",
+    "single_use_share",
+    "unknown_share",
+    "single_byte_share",
+)
+"""Metrics of a `TokenUse` that depend on the texts."""
+_COLUMNS_PER_TABLE = 4
+"""Maximum number of numeric columns that fit in 80 characters."""
+_MAX_TOKENS = 10
+_TOKEN_WIDTH, _BAR_WIDTH = 26, 24
+_NAN_TEXT = "–"
+_ALL_KINDS = "all texts"
+"""Label of all kinds of text together."""
+_BINS = (*range(1, 18), 25, 33, 65, 129)
+"""Minimum length of each bin of a histogram, in bytes."""
+_LABELS = {
+    "nbytes": "bytes",
+    "vocab_size": "ids",
+    "num_ordinary": "ordinary tokens",
+    "num_special": "special tokens",
+    "huffman_bits_per_token": "Huffman bits per token",
+    "huffman_bits_per_byte": "Huffman bits per byte",
+    "renyi_efficiency": "Rényi efficiency",
+    "unused_share": "never used",
+    "single_use_share": "used once",
+    "unknown_share": "unknown tokens",
+    "single_byte_share": "single-byte tokens",
+}
+"""Labels of metrics whose label is not their name with spaces."""
 
 
 def compute_text_size(documents: Iterable[Text]) -> TextSize:
@@ -93,24 +88,12 @@ def compute_text_size(documents: Iterable[Text]) -> TextSize:
     >>> compute_text_size(["naïve café", b"\xff\n"])
     TextSize(documents=2, nbytes=14, characters=12, words=3)
     """
-    return sum(map(_compute_document_size, documents), TextSize())
-
-
-def _compute_document_size(document: Text) -> TextSize:
-    readable = to_characters(document)
-    characters = len(document) if isinstance(document, str) else len(readable)
-    return TextSize(1, count_bytes(document), characters, _count_words(readable))
-
-
-def _count_words(text: str) -> int:
-    """Returns `len(text.split())`, without a list of all words of a long text."""
-    count = 0
-    for start in range(0, len(text), _CHARACTERS_PER_SPLIT):
-        count += len(text[start : start + _CHARACTERS_PER_SPLIT].split())
-        # A word that continues from the previous part was counted in both.
-        splits_word = start > 0 and not text[start - 1].isspace() and not text[start].isspace()
-        count -= splits_word
-    return count
+    size = TextSize()
+    for document in documents:
+        readable = to_characters(document)
+        characters = len(document) if isinstance(document, str) else len(readable)
+        size += TextSize(1, count_bytes(document), characters, len(readable.split()))
+    return size
 
 
 def _check_names(noun: str, names: Iterable[object]) -> None:
@@ -172,8 +155,22 @@ def vocabulary_report(
     >>> round(report.use().bytes_per_token, 3)
     1.571
     """
-    tokenizers = name_tokenizers(tokenizer, name, against)
-    sources = name_sources(texts)
+    if not isinstance(against, (Mapping, type(None))):
+        raise InvalidArgumentError(
+            f"against must map names to tokenizers, not be a {type(against).__name__}; "
+            "pass {NAME: tokenizer}"
+        )
+    tokenizers = {name: tokenizer, **(against or {})}
+    if against and name in against:
+        raise InvalidArgumentError(
+            f"{name!r} names two tokenizers, one of them in against; pass name= for the first of them"
+        )
+    sources = dict(texts) if isinstance(texts, Mapping) else {ONLY_KIND: texts}
+    if not sources:
+        raise InvalidArgumentError("texts is an empty mapping; pass {NAME: source}, or one source")
+    _check_names("tokenizer", tokenizers)
+    _check_names("kind of text", sources)
+    files = list(map(find_source_files, sources.values()))
     check_separator(separator)
     resolve_num_threads(threads)
 
@@ -189,7 +186,8 @@ def vocabulary_report(
         return np.asarray(encoded.ids)
 
     uses = []
-    total = get_total_nbytes(sources.values())
+    sizes = [None if each is None else sum(f.nbytes for f in get_source_files(each)) for each in files]
+    total = None if None in sizes else sum(filter(None, sizes))
     with show_progress_bar("measuring", total, unit="bytes", enabled=progress) as advance:
         for kind, source in sources.items():
             documents = read_documents(source, separator)
@@ -272,9 +270,174 @@ def _use_to_json(use: TokenUse) -> dict[str, Any]:
     }
 
 
-def _metrics_to_json(record: TextSize | TokenUse, metrics: Sequence[Metric]) -> dict[str, Any]:
-    return {metric.name: _nan_to_none(metric.get_value(record)) for metric in metrics}
+def _metrics_to_json(record: TextSize | TokenUse, metrics: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(record, name) for name in metrics}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
-def _nan_to_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def report_tables(report: VocabularyReport) -> tuple[Table, ...]:
+    """Renders a report as `rich` tables of at most 80 columns. Print them with `rich.print(*tables)`.
+
+    Args:
+        report: result of `vocabulary_report`.
+
+    Returns:
+        In this order: the sizes of the texts; the metrics by kind of text, with up to four tokenizers side by
+        side per table; for each tokenizer, its longest and its most frequent tokens, and a histogram of
+        token lengths.
+
+    >>> from tokjax.models.byte_bpe import byte_level_bpe
+    >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)})
+    >>> tables = report_tables(vocabulary_report(tokenizer, ["low"], progress=False))
+    >>> [str(table.title) for table in tables]
+    ['texts', 'metrics', 'tokens of tokenizer', 'token lengths of tokenizer']
+    """
+    overall = [(_make_printable(name), report.use(name)) for name in report.tokenizers]
+    return (
+        _make_texts_table(report),
+        *_iter_metric_tables(report),
+        *itertools.chain.from_iterable(
+            (_make_tokens_table(name, use), _make_lengths_table(name, use)) for name, use in overall
+        ),
+    )
+
+
+def _make_texts_table(report: VocabularyReport) -> Table:
+    table = _make_table("texts", "kind", list(map(get_label, TEXT_METRICS)))
+    for kind, (use, *_) in _group_by_kind(report):
+        table.add_row(_make_text(kind), *(format_metric(use.text, name) for name in TEXT_METRICS))
+    return table
+
+
+def _iter_metric_tables(report: VocabularyReport) -> Iterator[Table]:
+    for start in range(0, len(report.tokenizers), _COLUMNS_PER_TABLE):
+        columns = slice(start, start + _COLUMNS_PER_TABLE)
+        table = _make_table("metrics", "", list(map(_make_printable, report.tokenizers[columns])))
+        by_kind = _group_by_kind(report)
+        groups = [("vocabulary", VOCABULARY_METRICS, by_kind[-1][1])]
+        for title, metrics, uses in groups + [(kind, USE_METRICS, uses) for kind, uses in by_kind]:
+            table.add_section()
+            table.add_row(_make_text(title, "bold"))
+            for name in metrics:
+                table.add_row(f"  {get_label(name)}", *(format_metric(use, name) for use in uses[columns]))
+        yield table
+
+
+def _make_tokens_table(name: str, use: TokenUse) -> Table:
+    """Returns a table of the longest and the most frequent tokens, side by side."""
+    table = _make_table(f"tokens of {name}", "longest", ["bytes", "count"])
+    table.add_column("most frequent")
+    table.add_column("count", justify="right")
+    longest, most_frequent = use.longest(_MAX_TOKENS), use.most_frequent(_MAX_TOKENS)
+    for long, frequent in itertools.zip_longest(longest, most_frequent):
+        left = (
+            ["", "", ""] if long is None else [_format_token(long.token), str(long.nbytes), f"{long.times:,}"]
+        )
+        right = ["", ""] if frequent is None else [_format_token(frequent.token), f"{frequent.times:,}"]
+        table.add_row(*left, *right)
+    return table
+
+
+def _make_lengths_table(name: str, use: TokenUse) -> Table:
+    """Returns a histogram of token lengths, of the vocabulary and of the texts, drawn with characters."""
+    table = _make_table(f"token lengths of {name}", "bytes", [])
+    for title in ("in the vocabulary", "in the texts"):
+        table.add_column("", justify="right")
+        table.add_column(title, min_width=_BAR_WIDTH)
+    bins = compute_length_bins(use)
+    columns = [counts for _, *counts in bins]
+    totals, maxima = map(sum, zip(*columns, strict=True)), map(max, zip(*columns, strict=True))
+    scales = list(zip(totals, maxima, strict=True))
+    for label, *counts in bins:
+        bars = (_format_bar(count, *scale) for count, scale in zip(counts, scales, strict=True))
+        table.add_row(label, *itertools.chain.from_iterable(bars))
+    return table
+
+
+def compute_length_bins(use: TokenUse) -> list[tuple[str, int, int]]:
+    """Computes a histogram of token lengths, up to the bin of the longest token of the vocabulary.
+
+    Bins are one byte wide up to 16 bytes, and wider above.
+
+    Returns:
+        For each bin its range of lengths, such as `17–24` or `129+`, and the number of ordinary tokens in the
+        vocabulary and in the texts.
+    """
+    lengths = use.vocabulary_lengths, use.used_lengths
+    bins = []
+    for minimum, stop in zip(_BINS, [*_BINS[1:], None], strict=True):
+        last = f"–{stop - 1}" if stop is not None and stop - minimum > 1 else ""
+        label = f"{minimum}{'+' if stop is None else last}"
+        if minimum < len(lengths[0]):
+            in_vocabulary, in_texts = (int(numbers[minimum:stop].sum()) for numbers in lengths)
+            bins.append((label, in_vocabulary, in_texts))
+    return bins
+
+
+def _format_bar(count: int, total: int, maximum: int) -> tuple[str, str]:
+    """Returns the share of a count in its column, and a bar whose length is relative to the largest count."""
+    share = f"{count / total:.2%}" if total else _NAN_TEXT
+    return share, "█" * (maximum and round(_BAR_WIDTH * count / maximum))
+
+
+def get_label(name: str) -> str:
+    """Returns the label of a metric."""
+    return _LABELS.get(name, name.replace("_", " "))
+
+
+def format_metric(record: TextSize | TokenUse, name: str) -> str:
+    """Returns a metric as text: a count, a share in percent or a ratio; `nan` becomes a dash."""
+    value = getattr(record, name)
+    form = "," if isinstance(value, int) else ".2%" if name.endswith("share") else ".3f"
+    return _NAN_TEXT if math.isnan(value) else format(value, form)
+
+
+def _group_by_kind(report: VocabularyReport) -> list[tuple[str, tuple[TokenUse, ...]]]:
+    """Returns each kind of text with the token counts of all tokenizers.
+
+    A report of several kinds of text has one more entry, for all kinds together, at the end.
+    """
+    kinds: list[str | None] = [*report.kinds, *([None] if len(report.kinds) > 1 else [])]
+    return [
+        (
+            _ALL_KINDS if kind is None else _make_printable(kind),
+            tuple(report.use(each, kind) for each in report.tokenizers),
+        )
+        for kind in kinds
+    ]
+
+
+def _make_printable(name: str) -> str:
+    """Returns the name of a tokenizer or kind of text with its control characters escaped."""
+    return name if name.isprintable() else make_visible(name)
+
+
+def _make_table(title: str, first: str, columns: Sequence[str]) -> Table:
+    from rich.table import Table  # noqa: PLC0415 (slow to import)
+
+    heading = _make_text(title)
+    table = Table(
+        title=heading,
+        title_justify="left",
+        min_width=heading.cell_len,  # Otherwise rich wraps a title that is wider than the columns.
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+    )
+    table.add_column(_make_text(first))
+    for column in columns:
+        table.add_column(_make_text(column), justify="right")
+    return table
+
+
+def _format_token(token: str) -> StyledText:
+    text = _make_text(make_visible(token), "cyan")
+    text.truncate(_TOKEN_WIDTH, overflow="ellipsis")
+    return text
+
+
+def _make_text(text: str, style: str = "") -> StyledText:
+    """Returns text that `rich` does not parse as markup."""
+    from rich.text import Text  # noqa: PLC0415 (slow to import)
+
+    return Text(text, style=style)

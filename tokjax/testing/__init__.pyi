@@ -1,12 +1,10 @@
-from .batches import (
+from .arrays import (
+    check_array_function as check_array_function,
     check_batch as check_batch,
 )
 from .fields import (
     FIELD_CHECKS as FIELD_CHECKS,
     check_field as check_field,
-)
-from .functions import (
-    check_array_function as check_array_function,
 )
 from .tokenizers import (
     CHECKS as CHECKS,

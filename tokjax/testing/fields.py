@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import pickle
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,15 +105,12 @@ def check_field(field: Any) -> None:
 
 def _select_texts(field: Any) -> list[Text]:
     """Returns the `HARD_TEXTS` that a field accepts."""
-    return [text for text in HARD_TEXTS if _is_accepted(field, text)]
-
-
-def _is_accepted(field: Any, text: Text) -> bool:
-    try:
-        _encode_texts(field, [text])
-    except DisallowedSpecialTokenError:
-        return False
-    return True
+    texts = []
+    for text in HARD_TEXTS:
+        with suppress(DisallowedSpecialTokenError):
+            _encode_texts(field, [text])
+            texts.append(text)
+    return texts
 
 
 def _encode_texts(field: Any, texts: Sequence[Text]) -> EncodedDocuments:

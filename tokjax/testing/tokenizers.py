@@ -30,6 +30,8 @@ from tokjax.offsets import assert_offsets_contract, span_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from tokjax.core.records import TokenizationResult
     from tokjax.core.template import TemplatePiece
 
@@ -92,13 +94,7 @@ def check_offsets(tokenizer: Any) -> None:
         result = _encode(tokenizer, text)
         if result.offsets is None:
             continue
-        view = text
-        if result.metadata.offsets_reference == "tokenizer_normalized_text":
-            view = protocol.tokenization_view(tokenizer, text)
-        try:
-            assert_offsets_contract(view, result.offsets)
-        except OffsetsContractError as error:
-            raise AssertionError(f"offsets of {text!r:.60}: {error}") from error
+        _check_contract(tokenizer, text, result, result.offsets, "offsets")
         assert result.sequence_ids is not None, "there are offsets, but no sequence_ids"
         inserted = result.sequence_ids == -1
         assert (result.offsets[inserted] == 0).all(), f"an inserted token of {text!r:.60} has a span"
@@ -133,13 +129,7 @@ def check_pre_tokenize(tokenizer: Any) -> None:
         except UnsupportedTokenizerError:
             return
         result = _encode(tokenizer, text, add_special_tokens=False)
-        view = text
-        if result.metadata.offsets_reference == "tokenizer_normalized_text":
-            view = protocol.tokenization_view(tokenizer, text)
-        try:
-            assert_offsets_contract(view, pretokens.offsets)
-        except OffsetsContractError as error:
-            raise AssertionError(f"pre-tokens of {text!r:.60}: {error}") from error
+        view = _check_contract(tokenizer, text, result, pretokens.offsets, "pre-tokens")
         for string, span in zip(pretokens.strings, pretokens.offsets, strict=True):
             expected = format_token(span_bytes(view, span))
             assert string == expected, (
@@ -174,14 +164,13 @@ def check_batches(tokenizer: Any) -> None:
 def check_encode(tokenizer: Any) -> None:
     """Checks that `encode` returns the ids of `encode_result`, with and without special tokens."""
     for text in HARD_TEXTS:
-        for add in (True, False):
-            ids = protocol.encode(tokenizer, text, add_special_tokens=add, disallowed_special=())
-            result = _encode(tokenizer, text, add_special_tokens=add)
-            assert ids.tolist() == result.ids.tolist(), f"encode and encode_result differ for {text!r:.60}"
-        default_ids = protocol.encode(tokenizer, text, disallowed_special=())
-        assert default_ids.tolist() == _encode(tokenizer, text).ids.tolist(), (
-            "encode does not add special tokens by default"
-        )
+        cases: tuple[dict[str, Any], ...] = {}, {"add_special_tokens": True}, {"add_special_tokens": False}
+        for options in cases:
+            ids = protocol.encode(tokenizer, text, **{"disallowed_special": (), **options})
+            result = _encode(tokenizer, text, **options)
+            assert ids.tolist() == result.ids.tolist(), (
+                f"encode and encode_result differ for {text!r:.60} with {options}"
+            )
 
 
 def check_round_trip(tokenizer: Any) -> None:
@@ -374,6 +363,20 @@ def _check_inserted_tokens(result: TokenizationResult, single: Sequence[Template
         assert (word_ids[inserted] == -1).all(), f"an inserted token of {text!r:.60} has a word id"
         assert (word_ids[~inserted] >= 0).all(), f"a token of {text!r:.60} has no word id"
         assert (np.diff(word_ids[~inserted]) >= 0).all(), f"word ids of {text!r:.60} are not ascending"
+
+
+def _check_contract(
+    tokenizer: Any, text: Any, result: TokenizationResult, offsets: NDArray[np.int64], name: str
+) -> Any:
+    """Checks the offsets contract, and returns the text that the offsets refer to."""
+    view = text
+    if result.metadata.offsets_reference == "tokenizer_normalized_text":
+        view = protocol.tokenization_view(tokenizer, text)
+    try:
+        assert_offsets_contract(view, offsets)
+    except OffsetsContractError as error:
+        raise AssertionError(f"{name} of {text!r:.60}: {error}") from error
+    return view
 
 
 def _encode(tokenizer: Any, text: Any, pair: Any = None, **options: Any) -> TokenizationResult:

@@ -1,8 +1,5 @@
-from .bpe.continue_bpe import (
-    continue_bpe as continue_bpe,
-)
 from .bpe.train_bpe import (
-    TrainedBPE as TrainedBPE,
+    continue_bpe as continue_bpe,
     train_bpe as train_bpe,
 )
 from .bundles import (
@@ -24,15 +21,10 @@ from .results import (
     Trained as Trained,
     TrainingStats as TrainingStats,
 )
-from .sentencepiece.train_sentencepiece import (
-    TrainedSentencePiece as TrainedSentencePiece,
+from .sentencepiece import (
     train_sentencepiece as train_sentencepiece,
 )
-from .word_level import (
-    TrainedWordLevel as TrainedWordLevel,
+from .words import (
     train_word_level as train_word_level,
-)
-from .wordpiece import (
-    TrainedWordPiece as TrainedWordPiece,
     train_wordpiece as train_wordpiece,
 )

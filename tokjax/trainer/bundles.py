@@ -3,25 +3,22 @@
 A bundle contains
 
 * `tokenizer.tokjax.json`, as `save_tokenizer` writes it;
-* `merges.json`, for byte-level BPE only: the two ids of each merge, in order;
-* `report.md`, a summary in Markdown;
 * `manifest.json`, written last, an object with these fields:
     * `"format"`: `"tokjax-training-bundle"`;
-    * `"version"`: 1;
+    * `"version"`: 2;
     * `"created"`: time in UTC, in ISO 8601;
     * `"options"`: name and options of the trainer;
+    * `"merges"`: the two ids of each merge, in order, as a string; empty unless it is a byte-level BPE;
     * `"sources"`: path, size, modification time and SHA-256 of each source file; the SHA-256 is null if the
       file was deleted or changed before the bundle was written;
     * `"stats"`: statistics of the training text;
     * `"tokenizer"`: fingerprint of the tokenizer;
     * `"versions"`: versions of Python and of the libraries;
-    * `"digests"`: SHA-256 of each other file of the bundle;
     * `"checksum"`: checksum of the object without this field, as in `tokjax_json`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import re
@@ -48,26 +45,16 @@ from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile
 from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
-from tokjax.formats.tokjax_json import TOKENIZER_FILE, parse_tokjax, save_tokenizer
-from tokjax.trainer.bpe.train_bpe import TrainedBPE
+from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax, save_tokenizer
 from tokjax.trainer.results import Trained, TrainingStats
-from tokjax.trainer.sentencepiece.train_sentencepiece import TrainedSentencePiece
-from tokjax.trainer.word_level import TrainedWordLevel
-from tokjax.trainer.wordpiece import TrainedWordPiece
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 
-_FORMAT, _VERSION = "tokjax-training-bundle", 1
-_MANIFEST, _MERGES, _REPORT = "manifest.json", "merges.json", "report.md"
-_RESULT_TYPES: Mapping[str, Callable[..., Trained]] = {
-    "bpe": TrainedBPE,
-    "wordpiece": TrainedWordPiece,
-    "word_level": TrainedWordLevel,
-    "sentencepiece": TrainedSentencePiece,
-}
+_FORMAT, _VERSION = "tokjax-training-bundle", 2
+_MANIFEST = "manifest.json"
 _LIBRARIES = ("tokjax", "numpy", "regex", "sentencepiece")
 
 
@@ -101,14 +88,14 @@ class TrainingBundle(NamedTuple):
     """
 
     path: Path
-    trained: Trained
+    trained: Trained[Any]
     sources: tuple[BundleSource, ...]
     created: str
     versions: Mapping[str, str]
 
 
 def save_training_bundle(
-    trained: Trained, path: str | os.PathLike[str], *, overwrite: bool = False
+    trained: Trained[Any], path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> TrainingBundle:
     """Writes the result of a trainer to a directory. The write is atomic.
 
@@ -131,19 +118,16 @@ def save_training_bundle(
     target = resolve(path)
     with open_atomic_directory(target, _BUNDLE, overwrite=overwrite) as directory:
         save_tokenizer(trained.tokenizer, directory / TOKENIZER_FILE)
-        if isinstance(trained, TrainedBPE):
-            _write_text(directory / _MERGES, json.dumps(_get_merge_ids(trained)))
         manifest = _build_manifest(trained)
-        _write_text(directory / _REPORT, _format_report(trained, manifest))
-        manifest["digests"] = {file.name: compute_file_sha256(file) for file in sorted(directory.iterdir())}
         manifest["checksum"] = compute_json_checksum(manifest)
-        _write_text(directory / _MANIFEST, json.dumps(manifest, indent=1))
+        data = json.dumps(manifest, indent=1).encode("ascii")
+        write_atomically(directory / _MANIFEST, lambda file: file.write(data))
     return load_training_bundle(target)
 
 
 def is_bundle(path: Path) -> bool:
-    """Returns whether a directory is a training bundle, which may be damaged."""
-    return (path / _MANIFEST).is_file() and (path / _REPORT).is_file()
+    """Returns whether a directory has the files of a training bundle, which may be damaged."""
+    return (path / _MANIFEST).is_file() and (path / TOKENIZER_FILE).is_file()
 
 
 def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
@@ -155,21 +139,19 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
     """
     directory = check_path(path)
     manifest = _read_manifest(directory)
-    digests = manifest.get("digests")
-    if not isinstance(digests, dict) or TOKENIZER_FILE not in digests:
-        raise BundleError(f"{directory}: the manifest lists no files")
-    contents = {name: _read_verified(directory / name, digest) for name, digest in digests.items()}
     try:
-        tokenizer = parse_tokjax(contents[TOKENIZER_FILE], str(directory / TOKENIZER_FILE))
-        stats = _parse_stats(manifest)
-        extra_fields = []
-        if _MERGES in contents:
-            extra_fields.append(_parse_merges(json.loads(contents[_MERGES]), tokenizer))
-        result_type = _RESULT_TYPES[manifest["options"]["trainer"]]
-        trained = result_type(tokenizer, stats, manifest["options"], *extra_fields)
+        tokenizer: Any = read_tokjax(directory / TOKENIZER_FILE)
+        if protocol.fingerprint(tokenizer) != manifest["tokenizer"]:
+            raise ValueError(f"{TOKENIZER_FILE} is not the tokenizer of the manifest")
+        merges = tuple(_parse_merges(manifest["merges"], tokenizer))
         sources = tuple(BundleSource(**source) for source in manifest["sources"])
+        values = manifest["stats"] | {"notes": tuple(manifest["stats"]["notes"])}
+        stats = TrainingStats(**values, files=tuple(SourceFile(*source[:3]) for source in sources))
+        trained = Trained(tokenizer, stats, manifest["options"], merges)
         return TrainingBundle(directory, trained, sources, manifest["created"], manifest["versions"])
-    except (TokenizerFormatError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (TokenizerFormatError, OSError) as error:
+        raise BundleError(f"{directory}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BundleError(f"{directory}: the values of the bundle are inconsistent: {error}") from error
 
 
@@ -203,27 +185,16 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_verified(file: Path, digest: object) -> bytes:
-    """Reads a file, and checks its SHA-256."""
-    try:
-        contents = read_regular(file)
-    except FileNotFoundError:
-        raise BundleError(f"{file.parent}: {file.name} is missing") from None
-    except NotRegularFileError:
-        raise BundleError(f"{file}: is not a regular file") from None
-    if hashlib.sha256(contents).hexdigest() != digest:
-        raise BundleError(f"{file}: altered or damaged: its SHA-256 differs from the one in the manifest")
-    return contents
-
-
-def _build_manifest(trained: Trained) -> dict[str, Any]:
+def _build_manifest(trained: Trained[Any]) -> dict[str, Any]:
     stats = asdict(trained.stats)
     del stats["files"]
+    ids = trained.tokenizer.vocabulary.ordinary
     return {
         "format": _FORMAT,
         "version": _VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "options": dict(trained.options),
+        "merges": [f"{ids[left]} {ids[right]}" for left, right in trained.merges],
         "sources": [_make_source(file)._asdict() for file in trained.stats.files],
         "stats": stats,
         "tokenizer": protocol.fingerprint(trained.tokenizer),
@@ -242,68 +213,15 @@ def _make_source(file: SourceFile) -> BundleSource:
         return BundleSource(*file, None)
 
 
-def _parse_stats(manifest: Mapping[str, Any]) -> TrainingStats:
-    files = tuple(
-        SourceFile(source["path"], source["nbytes"], source["modified_ns"]) for source in manifest["sources"]
-    )
-    values = manifest["stats"] | {"files": files, "notes": tuple(manifest["stats"]["notes"])}
-    return TrainingStats(**values)
-
-
-def _get_merge_ids(trained: TrainedBPE) -> list[tuple[int, int]]:
-    token_ids = trained.tokenizer.vocabulary.ordinary
-    return [(token_ids[left], token_ids[right]) for left, right in trained.merges]
-
-
-def _parse_merges(pairs: Sequence[Sequence[int]], tokenizer: Any) -> tuple[tuple[bytes, bytes], ...]:
-    bytes_by_id = tokenizer.vocabulary.bytes_by_id
-    return tuple((bytes_by_id[left], bytes_by_id[right]) for left, right in pairs)
-
-
-def _format_report(trained: Trained, manifest: Mapping[str, Any]) -> str:
-    """Formats the summary in Markdown: statistics, options, notes and source files."""
-    stats, vocabulary = trained.stats, trained.tokenizer.vocabulary
-    longest = sorted(vocabulary.ordinary, key=lambda token: (-len(token), token))[:10]
-    longest_tokens = [vocabulary.strings[vocabulary.ordinary[token]] for token in longest]
-    lines = [
-        f"# {trained.options['trainer']} vocabulary of {vocabulary.size:,} ids",
-        "",
-        f"Trained {manifest['created']} with tokjax {manifest['versions']['tokjax']}.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| documents | {stats.documents:,} |",
-        f"| bytes of text | {stats.bytes:,} |",
-        f"| unique pre-tokens | {stats.num_unique_pretokens:,} |",
-        f"| bytes per token of this text | {stats.bytes_per_token:.3f} |",
-        *(f"| {phase} | {seconds:.1f} s |" for phase, seconds in stats.seconds.items()),
-        *(f"| {name} | {_format_cell(value)} |" for name, value in trained.options.items()),
-        f"| special tokens | {_format_cell(dict(vocabulary.special))} |",
-        f"| longest tokens | {_format_cell(longest_tokens)} |",
-        "",
-        *(f"- {note}" for note in stats.notes),
-        *(["- The text ran out before the vocabulary was full."] if stats.exhausted else []),
-        *(
-            f"- {_format_cell(source['path'])}, {source['nbytes']:,} bytes, "
-            f"SHA-256 {source['sha256'] or 'unknown'}"
-            for source in manifest["sources"]
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _format_cell(value: object) -> str:
-    """Formats a value as JSON for a cell of a Markdown table."""
-    return "`" + json.dumps(value, ensure_ascii=False).replace("|", "\\|").replace("`", "\\u0060") + "`"
-
-
-def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "surrogatepass")))
+def _parse_merges(merges: list[str], tokenizer: Any) -> Iterator[tuple[bytes, bytes]]:
+    for merge in merges:
+        left, right = map(int, merge.split())
+        yield tokenizer.vocabulary.bytes_by_id[left], tokenizer.vocabulary.bytes_by_id[right]
 
 
 _BUNDLE = DirectoryKind(
     "training bundle",
     _read_manifest,
-    re.compile(r"manifest\.json|merges\.json|report\.md|tokenizer\.tokjax\.json|\..*\.partial"),
+    re.compile(r"manifest\.json|tokenizer\.tokjax\.json|\..*\.partial"),
     BundleExistsError,
 )

@@ -6,6 +6,7 @@ counter of its own, and workers of an executor have one for each chunk. The call
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
 import logging
@@ -25,7 +26,7 @@ from tokjax._util.threads import WorkerDiedError, resolve_num_threads
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
-from tokjax.corpus.sources import Corpus, Source, open_corpus
+from tokjax.corpus.sources import Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.byte_bpe import get_default_normalizer
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
@@ -108,9 +109,15 @@ def count_pretokens(
     check_executor(executor)
     concurrency = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
     seed = check_int("seed", seed, minimum=0)
-    sample = None if max_bytes is None else _Sample(check_int("max_bytes", max_bytes, minimum=1), seed)
     chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
-    corpus = _open_corpus(source, special, pattern, chunk_bytes, sample)
+    if max_bytes is not None:
+        max_bytes = check_int("max_bytes", max_bytes, minimum=1)
+        chunk_bytes = min(max(max_bytes // _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES), _MAX_SAMPLED_BYTES)
+    splits_before_spaces = make_pattern_splitter(pattern).splits_before_spaces
+    corpus = open_corpus(source, special, chunk_bytes, safe_splits=splits_before_spaces)
+    if max_bytes is not None:
+        sampled = sample_chunks(corpus.chunks, max_bytes, seed)
+        corpus = corpus._replace(chunks=sampled, nbytes=sum(chunk.read_nbytes for chunk in sampled))
     if normalize == "auto":
         has_default = get_default_normalizer(pattern) is not None
         normalize = partial(to_nfc, preserved=frozenset(special)) if has_default else None
@@ -126,95 +133,37 @@ def count_pretokens(
         show_progress_bar("counting", corpus.nbytes, unit="bytes", enabled=progress) as advance,
         _raise_clear_errors(),
     ):
-        parts: Iterator[_Size | PretokenCounts]
         if executor is not None:
-            count = partial(count_chunk, special_tokens=special, pattern=pattern, normalize=normalize)
-            parts = map_in_workers(count, pickle.dumps(None), ahead, concurrency, executor)
+            counted_chunks = map_in_workers(
+                partial(_count_chunk, local), pickle.dumps(None), ahead, concurrency, executor
+            )
+            parts: Iterator[_Size] = map(partial(_merge, counter), counted_chunks)
         else:
             gather = ("to_counted_pretokens", counter.merge)
             parts = map_in_parallel(local, make_token(), "count", ahead, concurrency, corpus.nbytes, gather)
         for chunk, part in zip(chunks, parts, strict=True):
-            if isinstance(part, PretokenCounts):
-                counter.merge(part.to_counted_pretokens())
             documents += part.documents
             nbytes += part.nbytes
             advance(chunk.read_nbytes, f"{len(counter):,} pre-tokens")
         counted = counter.to_counted_pretokens()
-        advance(0, f"{len(counted.counts):,} pre-tokens")  # now with those that were pending
+        advance(0, f"{len(counted.counts):,} pre-tokens")  # now with those of worker processes
     counts = make_pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
     if corpus.files:
         _warn_about_invalid_utf8(counts)
     return counts
 
 
-def resolve_counts(
-    source: Source | PretokenCounts,
-    *,
-    special_tokens: Sequence[str] | None,
-    pattern: Pattern | None,
-    default_pattern: Pattern,
-    workers: int | None,
-    executor: Executor | None,
-    progress: bool,
-) -> PretokenCounts:
-    """Returns the pre-token counts of a trainer's source: counts a corpus, or checks existing counts.
-
-    Args:
-        source: a corpus, or its pre-token counts.
-        special_tokens: as in `count_pretokens`; `None` for those of existing counts, or for no special
-            tokens.
-        pattern: as in `count_pretokens`; `None` for that of existing counts, or for `default_pattern`.
-        default_pattern: default split pattern of the trainer.
-        workers: as in `count_pretokens`.
-        executor: as in `count_pretokens`.
-        progress: as in `count_pretokens`.
-
-    Raises:
-        InvalidArgumentError: the counts were made with other special tokens or another pattern.
-    """
-    special = resolve_special_tokens(source, special_tokens)
-    if not isinstance(source, PretokenCounts):
-        return count_pretokens(
-            source,
-            special_tokens=special,
-            pattern=default_pattern if pattern is None else pattern,
-            workers=workers,
-            executor=executor,
-            progress=progress,
-        )
-    for name, requested, counted in (
-        ("special_tokens", special, source.special_tokens),
-        ("pattern", source.pattern if pattern is None else pattern, source.pattern),
-    ):
-        if requested != counted:
-            raise InvalidArgumentError(
-                f"the pre-tokens were counted with {name}={counted!r}, not {requested!r}; omit {name}, or "
-                "count again"
-            )
-    return source
+def _count_chunk(counter: ChunkCounter, _: None, chunk: Chunk) -> tuple[_Size, CountedPretokens]:
+    """Counts the pre-tokens of one chunk, in a worker of an executor, with an empty copy of a counter."""
+    counter = copy.copy(counter)
+    return counter.count(chunk), counter.to_counted_pretokens()
 
 
-def resolve_special_tokens(
-    source: Source | PretokenCounts, special_tokens: Sequence[str] | None
-) -> tuple[str, ...]:
-    """Returns checked special tokens; `None` is replaced by those of existing counts, or by none."""
-    if special_tokens is None and isinstance(source, PretokenCounts):
-        return source.special_tokens
-    return tuple(check_special_names(special_tokens or ()))
-
-
-def count_chunk(
-    _: None,
-    chunk: Chunk,
-    *,
-    special_tokens: tuple[str, ...],
-    pattern: Pattern,
-    normalize: Callable[[Text], Text] | None,
-) -> PretokenCounts:
-    """Counts the pre-tokens of one chunk, in a worker of an executor."""
-    counter = ChunkCounter(special_tokens, pattern, normalize)
-    size = counter.count(chunk)
-    return make_pretoken_counts(counter.to_counted_pretokens(), pattern, special_tokens, *size)
+def _merge(counter: PretokenCounter, part: tuple[_Size, CountedPretokens]) -> _Size:
+    """Adds the counts of a chunk to a counter, and returns its size."""
+    size, counted = part
+    counter.merge(counted)
+    return size
 
 
 class ChunkCounter:
@@ -239,7 +188,7 @@ class ChunkCounter:
         self._pre_tokenizer = PatternPreTokenizer(make_pattern_splitter(pattern))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles without the counts: a copy in another process starts at 0."""
+        """Pickles and copies without the counts: a copy starts at 0."""
         return ChunkCounter, self._arguments
 
     def count(self, chunk: Chunk) -> _Size:
@@ -267,37 +216,11 @@ class ChunkCounter:
         return self.counter.to_counted_pretokens()
 
 
-class _Sample(NamedTuple):
-    """Size and seed of a random sample of a corpus."""
-
-    max_bytes: int
-    seed: int
-
-
 class _Size(NamedTuple):
     """Number of documents and bytes that were counted."""
 
     documents: int
     nbytes: int
-
-
-def _open_corpus(
-    source: Source,
-    special_tokens: tuple[str, ...],
-    pattern: Pattern,
-    chunk_bytes: int,
-    sample: _Sample | None,
-) -> Corpus:
-    """Opens a corpus as chunks, or as a random sample of its chunks."""
-    if sample is not None:
-        chunk_bytes = min(max(sample.max_bytes // _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES), _MAX_SAMPLED_BYTES)
-    corpus = open_corpus(
-        source, special_tokens, chunk_bytes, safe_splits=make_pattern_splitter(pattern).splits_before_spaces
-    )
-    if sample is None:
-        return corpus
-    chunks = sample_chunks(corpus.chunks, *sample)
-    return corpus._replace(chunks=chunks, nbytes=sum(chunk.read_nbytes for chunk in chunks))
 
 
 def _warn_about_invalid_utf8(counts: PretokenCounts) -> None:
@@ -322,15 +245,15 @@ def _raise_clear_errors() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt("counting was interrupted; nothing was saved") from None
-    except WorkerDiedError as error:
+    except (WorkerDiedError, BrokenExecutor) as error:
+        advice = (
+            "workers=1, which starts no process"
+            if isinstance(error, WorkerDiedError)
+            else "a new executor, since this one is broken, and with fewer processes if memory is short"
+        )
         raise TrainingError(
             "a counting process died (killed, or out of memory?), and nothing was trained; try again with "
-            "workers=1, which starts no process"
-        ) from error
-    except BrokenExecutor as error:
-        raise TrainingError(
-            "a counting process died (killed, or out of memory?), and nothing was trained. This executor is "
-            "broken: try again with a new executor, with fewer processes if memory is short"
+            f"{advice}"
         ) from error
 
 

@@ -20,12 +20,13 @@ wanted proportions to within 0.1 %. An example with equal shares::
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -53,17 +54,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_INSERT_BATCH_SIZE = 1 << 15
-"""Number of pending pre-tokens that are inserted into the hash tables together."""
 _VERSION = 1
 """Version of the files of `save_pretoken_counts`, and of fingerprints."""
-_CHUNK_PRETOKENS = 1 << 12
-"""Number of pre-tokens whose hashes are computed together: few enough for the processor's cache."""
 _MAX_BYTES = 1 << 53
 """Maximum size of a repeated corpus. Sums of counts up to it are exact in floating point, which the trainer
 uses."""
-_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
-"""Odd 64-bit constants; the fingerprint has one checksum for each of them."""
 
 
 class CountedPretokens(NamedTuple):
@@ -117,7 +112,8 @@ class PretokenCounts:
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Returns an iterator over pre-tokens and counts, sorted by length and then by bytes."""
-        return iter(sorted(zip(self._iter_pretokens(), self.counts.tolist(), strict=True), key=_get_sort_key))
+        items = zip(self._iter_pretokens(), self.counts.tolist(), strict=True)
+        return iter(sorted(items, key=lambda item: (len(item[0]), item[0])))
 
     def __eq__(self, other: object) -> bool:
         """Returns whether both have the same pre-tokens with the same counts, in any order."""
@@ -185,8 +181,18 @@ class PretokenCounts:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Checksum of the pre-tokens and their counts, in any order. It is not a cryptographic hash."""
-        return compute_json_checksum([self._describe(), _compute_checksums(self)])
+        """Checksum of the pre-tokens and their counts, in any order. It is computed when first read."""
+        digests = [hashlib.sha256(column.tobytes()).hexdigest() for column in self._sort_columns().values()]
+        return compute_json_checksum([self._describe(), digests])
+
+    def _sort_columns(self) -> dict[str, NDArray[Any]]:
+        """Returns `data`, `lengths` and `counts` in the order of `items`."""
+        items = list(self.items())
+        return {
+            "data": np.frombuffer(b"".join(pretoken for pretoken, _ in items), np.uint8),
+            "lengths": np.fromiter((len(pretoken) for pretoken, _ in items), np.int64, len(items)),
+            "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
+        }
 
     def to_counted_pretokens(self) -> CountedPretokens:
         """Returns the pre-tokens in the form that the hash tables use, with their counts."""
@@ -213,9 +219,8 @@ class PretokenCounts:
 class PretokenCounter:
     """Thread-safe counter of pre-tokens. Its memory grows with the number of distinct pre-tokens only.
 
-    Pre-tokens that are in the hash tables are counted immediately. Others are pending until there are
-    `_INSERT_BATCH_SIZE` of them, because tables insert large batches faster. Pre-tokens that the tables can't
-    hold (long ones, and those with a zero byte) are counted in a dictionary.
+    Pre-tokens that the hash tables can't hold (long ones, and those with a zero byte) are counted in a
+    dictionary.
     """
 
     def __init__(self) -> None:
@@ -225,20 +230,20 @@ class PretokenCounter:
         self._inserted = [initial]
         self._counts = np.zeros(1, np.int64)
         self._fallback_counts: Counter[bytes] = Counter()  # pre-tokens that the tables can't hold
-        self._pending: list[CountedPretokens] = []
-        self._num_pending = 0
 
     def __len__(self) -> int:
-        """Returns the approximate number of distinct pre-tokens. It excludes those that are pending."""
+        """Returns the number of distinct pre-tokens."""
         return len(self._counts) + len(self._fallback_counts)
 
     def add(self, pretokens: Pretokens) -> None:
         """Adds 1 to the count of each pre-token, once per occurrence."""
         slots = self._tables.find(pretokens)
-        absent = np.flatnonzero(slots == ABSENT)
-        if len(absent):
+        absent = pretokens.take(np.flatnonzero(slots == ABSENT))
+        if len(absent.lengths):
             slots = slots.take(np.flatnonzero(slots != ABSENT))
-            self._add_pending(CountedPretokens(pretokens.take(absent), np.ones(len(absent), np.int64)))
+            new, _ = self._count_oversized(CountedPretokens(absent, np.ones(len(absent.lengths), np.int64)))
+            first_indices, inverse = self._tables.unique(new)
+            self.merge(CountedPretokens(new.take(first_indices), np.bincount(inverse)))
         increments = np.bincount(slots)
         with self._lock.current:
             self._counts[: len(increments)] += increments
@@ -251,8 +256,7 @@ class PretokenCounter:
             self._counts[slots] += counts
 
     def to_counted_pretokens(self) -> CountedPretokens:
-        """Returns all pre-tokens that were counted, after inserting those that are pending."""
-        self._insert_pending()
+        """Returns all pre-tokens that were counted."""
         seen = np.flatnonzero(self._counts)
         in_tables = concatenate_pretokens(self._inserted).take(seen)
         fallback = make_pretokens(list(self._fallback_counts))
@@ -261,19 +265,6 @@ class PretokenCounter:
             np.fromiter(self._fallback_counts.values(), np.int64, len(self._fallback_counts)),
         ]
         return CountedPretokens(concatenate_pretokens([in_tables, fallback]), np.concatenate(counts))
-
-    def _add_pending(self, new: CountedPretokens) -> None:
-        """Appends new pre-tokens to the pending ones, and inserts these if there are enough of them."""
-        pretokens, counts = self._count_oversized(new)
-        # A copy, because `take` would keep the data of the whole chunk in memory.
-        pending = CountedPretokens(concatenate_pretokens([pretokens]), counts)
-        with self._lock.current:
-            if len(counts):
-                self._pending.append(pending)
-                self._num_pending += len(counts)
-            is_batch_full = self._num_pending >= _INSERT_BATCH_SIZE
-        if is_batch_full:
-            self._insert_pending()
 
     def _count_oversized(self, counted: CountedPretokens) -> CountedPretokens:
         """Counts the pre-tokens that the tables can't hold, and returns the others."""
@@ -288,20 +279,6 @@ class PretokenCounter:
                 self._fallback_counts[text] += count
         fitting = np.flatnonzero(fits_table)
         return CountedPretokens(pretokens.take(fitting), counts.take(fitting))
-
-    def _insert_pending(self) -> None:
-        """Inserts the pending pre-tokens into the hash tables, without duplicates, and adds their counts."""
-        with self._lock.current:
-            pending, self._pending, self._num_pending = self._pending, [], 0
-        if not pending:
-            return
-        pretokens = concatenate_pretokens([part.pretokens for part in pending])
-        first_indices, inverse = self._tables.unique(pretokens)
-        unique = pretokens.take(first_indices)
-        with self._lock.current:
-            slots = self._get_or_add_slots(unique)
-            counts = np.concatenate([part.counts for part in pending])
-            np.add.at(self._counts, slots.take(inverse), counts)
 
     def _get_or_add_slots(self, unique: Pretokens) -> NDArray[np.int64]:
         """Returns the index of each pre-token in `_counts`, and adds those that are not in the tables."""
@@ -343,19 +320,11 @@ def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -
         counts: counts of pre-tokens.
         path: path of the file, which is replaced if it exists.
     """
-    items = list(counts.items())
-    about = counts._describe() | {"files": counts.files}
-    columns: dict[str, Any] = {
-        "data": np.frombuffer(b"".join(pretoken for pretoken, _ in items), np.uint8),
-        "lengths": np.fromiter((len(pretoken) for pretoken, _ in items), np.int64, len(items)),
-        "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
-        "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8),
+    about = json.dumps(counts._describe() | {"files": counts.files})
+    columns: dict[str, Any] = counts._sort_columns() | {
+        "about": np.frombuffer(about.encode("utf-8"), np.uint8)
     }
-
-    def write(file: BinaryIO) -> None:
-        np.savez_compressed(file, **columns)
-
-    write_atomically(check_path(path), write)
+    write_atomically(check_path(path), lambda file: np.savez_compressed(file, **columns))
 
 
 def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
@@ -400,46 +369,6 @@ def _is_consistent(counts: PretokenCounts) -> bool:
     sizes_match = len(counts.lengths) == len(counts.counts) and counts.lengths.sum() == len(counts.data)
     positive = sizes_match and (counts.lengths > 0).all() and (counts.counts > 0).all()
     return bool(positive) and int(counts.lengths @ counts.counts) == counts.nbytes
-
-
-def _get_sort_key(item: tuple[bytes, int]) -> tuple[int, bytes]:
-    return len(item[0]), item[0]
-
-
-def _compute_checksums(counts: PretokenCounts) -> list[int]:
-    """Returns the sum of `hash(pretoken) * count` over all pre-tokens, which does not depend on their order.
-
-    The hash of a pre-token is a polynomial of its bytes, with mixed bits. There is a sum for each multiplier.
-    Arithmetic is modulo 2**64.
-    """
-    totals = np.zeros(len(_MULTIPLIERS), np.uint64)
-    stops = np.cumsum(counts.lengths)
-    bounds = np.append(stops[_CHUNK_PRETOKENS - 1 :: _CHUNK_PRETOKENS], stops[-1:])
-    size = int(np.diff(bounds, prepend=0).max(initial=0))
-    powers = [_compute_powers(multiplier, size) for multiplier in _MULTIPLIERS]
-    inverses = [_compute_powers(pow(multiplier, -1, 1 << 64), size) for multiplier in _MULTIPLIERS]
-    for first in range(0, len(counts), _CHUNK_PRETOKENS):
-        chunk = slice(first, first + _CHUNK_PRETOKENS)
-        lengths = counts.lengths[chunk]
-        starts = np.cumsum(lengths) - lengths
-        data = counts.data[stops[first] - lengths[0] : stops[chunk][-1]].astype(np.uint64) + np.uint64(1)
-        for i, multiplier in enumerate(_MULTIPLIERS):
-            # The exponents of a pre-token start at 1. Here they continue through the chunk, which multiplies
-            # the hash by a power. A product with its inverse corrects that.
-            hashes = np.add.reduceat(data * powers[i][: len(data)], starts)
-            hashes *= inverses[i].take(starts)
-            hashes *= np.uint64(multiplier)
-            hashes = (hashes ^ hashes >> np.uint64(31)) * np.uint64(multiplier)
-            hashes ^= hashes >> np.uint64(29)
-            totals[i : i + 1] += (hashes * counts.counts[chunk].astype(np.uint64)).sum()
-    return totals.tolist()
-
-
-def _compute_powers(base: int, count: int) -> NDArray[np.uint64]:
-    """Returns the powers of a number modulo 2**64, from 0 to `count - 1`."""
-    factors = np.full(count, base, np.uint64)
-    factors[:1] = 1
-    return np.cumprod(factors)
 
 
 _TOLERANCE = 1e-3

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
 
 from tokjax._util.display import short_repr
+from tokjax.models.base import SegmentModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.corpus.files import SourceFile
-    from tokjax.models.base import SegmentModel
+    from tokjax.trainer.pretoken_counts import PretokenCounts
 
 _log = logging.getLogger("tokjax")
+_NOT_RECORDED = ("source", "tokenizer", "workers", "executor", "progress")
+"""Arguments of trainers that are not options of the result."""
+
+Model = TypeVar("Model", bound=SegmentModel)
 
 
 @short_repr
@@ -32,8 +42,6 @@ class TrainingStats:
         bytes_per_token: mean number of bytes per token of the training text.
         exhausted: whether the vocabulary has fewer ids than requested because the text had no more
             candidates.
-        fingerprint: checksum of the pre-tokens of the corpus and their counts, as in
-            `PretokenCounts.fingerprint`; `None` if pre-tokens were not counted.
         files: path, size and modification time of each source file when it was read; empty if the texts came
             from an iterable.
         notes: sentences that report which text was split, replaced or left out.
@@ -45,24 +53,26 @@ class TrainingStats:
     seconds: Mapping[str, float] = field(hash=False)
     bytes_per_token: float
     exhausted: bool
-    fingerprint: str | None = None
     files: tuple[SourceFile, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Generic[Model]):
     """Result of a trainer.
 
     Attributes:
         tokenizer: the trained tokenizer.
         stats: statistics of the training text.
         options: name of the trainer, as `"trainer"`, and the options that it was called with, as JSON values.
+        merges: the merged pairs of byte strings, in order; of `continue_bpe`, the new ones only. Empty unless
+            the tokenizer is a byte-level BPE.
     """
 
-    tokenizer: SegmentModel
+    tokenizer: Model
     stats: TrainingStats
     options: Mapping[str, Any] = field(repr=False, hash=False)
+    merges: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
 
     @property
     def vocab(self) -> Mapping[int, bytes]:
@@ -70,10 +80,60 @@ class Trained:
         return self.tokenizer.vocabulary.bytes_by_id
 
 
-def format_missing_pairs(min_frequency: int) -> str:
-    """Returns the noun phrase that `warn_if_exhausted` takes, for a trainer that merges pairs."""
-    times = "once" if min_frequency == 1 else f"{min_frequency} times"
-    return f"pair left that occurs at least {times}"
+def record_options(trainer: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the name of a trainer and its options, as JSON values.
+
+    Args:
+        trainer: name of the trainer.
+        arguments: its arguments by name, from `locals()`.
+    """
+    options = {name: value for name, value in arguments.items() if name not in _NOT_RECORDED}
+    return {"trainer": trainer} | {name: _to_json(value) for name, value in options.items()}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@contextmanager
+def measure_time(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    """Records the duration of a phase in seconds."""
+    begin = time.perf_counter()
+    yield
+    seconds[phase] = time.perf_counter() - begin
+
+
+def make_stats(
+    counts: PretokenCounts,
+    seconds: Mapping[str, float],
+    *,
+    num_unique: int,
+    num_tokens: int,
+    exhausted: bool,
+    notes: tuple[str, ...] = (),
+) -> TrainingStats:
+    """Makes the statistics of a training on counted pre-tokens.
+
+    Args:
+        counts: pre-token counts of the corpus.
+        seconds: phase to its duration in seconds.
+        num_unique: number of distinct pre-tokens or words.
+        num_tokens: number of tokens of the corpus.
+        exhausted: whether the vocabulary has fewer ids than requested.
+        notes: notes on words that were left out.
+    """
+    return TrainingStats(
+        documents=counts.documents,
+        bytes=counts.nbytes,
+        num_unique_pretokens=num_unique,
+        seconds=seconds,
+        bytes_per_token=counts.nbytes / num_tokens if num_tokens else 0.0,
+        exhausted=exhausted,
+        files=counts.files,
+        notes=notes,
+    )
 
 
 def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> bool:
@@ -84,9 +144,15 @@ def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> 
         vocab_size: requested number of ids.
         missing: noun phrase that completes "the text has no ...", for the warning.
     """
-    exhausted = vocabulary.size < vocab_size
-    if exhausted:
+    if vocabulary.size < vocab_size:
         _log.warning(
             "the text has no %s: the vocabulary has %d ids, not %d", missing, vocabulary.size, vocab_size
         )
-    return exhausted
+    return vocabulary.size < vocab_size
+
+
+def describe_missing_pair(min_frequency: int, max_token_length: int | None = None) -> str:
+    """Returns the noun phrase that `warn_if_exhausted` takes, for a trainer that merges pairs."""
+    times = "once" if min_frequency == 1 else f"{min_frequency} times"
+    limit = "" if max_token_length is None else f" and has at most {max_token_length} bytes"
+    return f"pair left that occurs at least {times}{limit}"

@@ -19,7 +19,7 @@ from tokjax.trainer import (
     save_training_bundle,
     train_bpe,
 )
-from tokjax.trainer.bpe import continue_bpe as module
+from tokjax.trainer.bpe import train_bpe as module
 
 SUPERBPE = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)"
 

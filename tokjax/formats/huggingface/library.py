@@ -54,8 +54,7 @@ from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded_model
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
-from tokjax.models.roles_and_templates import replace_roles
-from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
+from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids, replace_roles
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import (
     check_comparisons,

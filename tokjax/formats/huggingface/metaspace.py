@@ -41,10 +41,10 @@ from tokjax.core.utf8 import is_encodable
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
+from tokjax.models.byte_spans import SPACE
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
-from tokjax.models.sentencepiece_spans import SPACE
 from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
 from tokjax.models.unigram_viterbi import MAX_SCORE

@@ -1,15 +1,16 @@
-"""Tests of SentencePiece training: equality with the library, statistics, notes, errors."""
+"""Tests of SentencePiece training: equality with the library, sentences, statistics, notes, errors."""
 
 import io
 import logging
 
 import pytest
 import sentencepiece as library
+from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tokjax.trainer import Trained, train_sentencepiece
-from tokjax.trainer.sentencepiece import sentences
+from tests.support.text_strategies import hard_texts
+from tokjax.trainer import Trained, sentencepiece as module, train_sentencepiece
 
 TEXTS = CORPUS * 3
 LINES = [line.rstrip("\r") for text in TEXTS for line in text.split("\n") if line.rstrip("\r")]
@@ -107,7 +108,7 @@ def test_symbols_of_whitespace_are_matched():
 
 
 def test_files_and_texts_give_equal_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(sentences, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 100)
     separator = "<|endoftext|>"
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     paths[0].write_bytes(separator.join(TEXTS[:7]).encode())
@@ -138,7 +139,7 @@ def test_bytes_per_token_is_measured(monkeypatch):
     trained = train(model_type="bpe")
     num_tokens = sum(len(tokjax.encode(trained.tokenizer, line, add_special_tokens=False)) for line in LINES)
     assert trained.stats.bytes_per_token == sum(len(line.encode()) for line in LINES) / num_tokens
-    monkeypatch.setattr("tokjax.trainer.sentencepiece.train_sentencepiece._SAMPLE_BYTES", 100)
+    monkeypatch.setattr(module, "_SAMPLE_BYTES", 100)
     sample = LINES[:2]
     note = f"bytes_per_token is measured on their first {sum(map(len, sample))} bytes"
     stats = train(model_type="bpe").stats
@@ -148,12 +149,38 @@ def test_bytes_per_token_is_measured(monkeypatch):
     )
 
 
-def test_long_lines_are_dropped_as_by_the_library():
-    trained = train([*LINES, "x" * 5000], long_lines="drop", model_type="bpe")
-    assert get_pieces(trained.tokenizer.processor) == get_pieces(
-        train_with_library([*LINES, "x" * 5000], vocab_size=300, model_type="bpe")
-    )
-    assert "lines over 4,192 bytes, left out (5,000 bytes): 1" in trained.stats.notes
+@pytest.mark.parametrize("kind", ["long lines", "characters"])
+def test_changes_of_sentences_are_reported(kind):
+    """The model is that of the library for the changed sentences."""
+    if kind == "long lines":
+        texts = ["one two three four five six seven eight\nshort", "é" * 20]
+        lines = ["one two three", "four five six", "seven eight", "short", *("é" * n for n in (8, 8, 4))]
+        notes = ("lines over 17 bytes, which were split: 2",)
+    else:
+        texts = ["a\ud800b\udfff", b"c\xff\xfed", "e\0f", "g\u2585h", "\ud83d\ude42", "\ufffd"]
+        lines = ["a\ufffdb\ufffd", "c\ufffd\ufffdd", "e\0f", "g", "h", "\U0001f642", "\ufffd"]
+        notes = (
+            "lone surrogates and invalid UTF-8 bytes, replaced by U+FFFD: 4",
+            "U+0000 characters, which can't be in a piece: 1",
+            "U+2585 characters, reserved by the library, treated as line ends: 1",
+        )
+    options = {"vocab_size": 40, "model_type": "char"}
+    trained = train(texts, max_sentence_bytes=17, **options)
+    assert get_pieces(trained.tokenizer.processor) == get_pieces(train_with_library(lines, **options))
+    assert trained.stats.notes[1:] == notes
+
+
+@given(line=hard_texts, max_bytes=st.integers(16, 40))
+def test_parts_of_long_lines_are_bounded_and_complete(line, max_bytes):
+    data = line.encode()
+    parts = list(module._split_line(data, max_bytes))
+    assert max(map(len, parts)) <= max_bytes
+    assert "".join("".join(map(bytes.decode, parts)).split()) == "".join(line.split())
+    assert 0 <= len(data) - sum(map(len, parts)) <= len(parts) - 1
+
+
+def test_very_long_line_is_split_in_linear_time():
+    assert sum(map(len, module._split_line(b"a" * 3_000_000, 16))) == 3_000_000
 
 
 def test_special_tokens_are_not_trained_on():
@@ -162,10 +189,19 @@ def test_special_tokens_are_not_trained_on():
     assert tokjax.special_tokens(trained.tokenizer)["<x>"] == 2
 
 
-def test_sample_of_sentences_is_reported():
-    stats = train(max_sentences=5, vocab_size=150, seed=1).stats
-    assert stats.notes[0].startswith("sentences trained on: 5 (")
-    assert stats.documents == len(TEXTS)
+def test_random_sample_of_sentences():
+    lines = [f"{i:03}" for i in range(1000)]
+
+    def sample(seed):
+        options = {"vocab_size": 1100, "model_type": "word", "max_sentences": 50, "seed": seed}
+        trained = train(lines, **options)
+        assert trained.stats.notes[0] == "sentences trained on: 50 (150 bytes)"
+        assert trained.stats.documents == 1000
+        return {int(piece[3:]) for piece in list(trained.vocab.values())[2:]}
+
+    assert sample(3) == sample(3) != sample(4)
+    assert len(sample(3)) == 50
+    assert 300 < sum(sample(5)) / 50 < 700
 
 
 @pytest.mark.parametrize("model_type", SIZES)
@@ -193,12 +229,8 @@ def test_incomplete_vocabulary_is_reported(model_type, caplog):
             r"vocab_size is 20; the special .* need (\d+): pass vocab",
         ),
         ({"vocab_size": "many"}, "vocab_size must be an integer, not 'many'"),
-        (
-            {"model_type": "wordpiece"},
-            "'bpe', 'word' or 'char', not 'wordpiece'",
-        ),
+        ({"model_type": "wordpiece"}, "'bpe', 'word' or 'char', not 'wordpiece'"),
         ({"normalization": "nfd"}, "normalization must be 'nmt_nfkc', 'nfkc', .*, not 'nfd'"),
-        ({"long_lines": "keep"}, "long_lines must be 'split' or 'drop', not 'keep'"),
         ({"character_coverage": 0.5}, "character_coverage must be a number, from 0.98 to 1, not 0.5"),
         ({"character_coverage": "all"}, "character_coverage must be a number, from 0.98 to 1, not 'all'"),
         ({"max_sentence_bytes": 3}, "max_sentence_bytes must be at least 16, not 3"),
@@ -206,17 +238,14 @@ def test_incomplete_vocabulary_is_reported(model_type, caplog):
         ({"workers": 0}, "workers must be at least 1, not 0"),
         ({"special_tokens": "<x>"}, "special_tokens must be a list of names"),
         ({"user_defined_symbols": "<x>"}, "user_defined_symbols must be a list of names, not '<x>'"),
-        (
-            {"user_defined_symbols": [""]},
-            "user-defined symbol 0 must be a non-empty string without surrogates, not ''",
-        ),
+        ({"user_defined_symbols": [""]}, "'' must be a non-empty string without surrogates"),
         ({"user_defined_symbols": ["</s>"]}, "'</s>' is a duplicate, or a special token"),
         ({"user_defined_symbols": ["<x>", "<x>"]}, "'<x>' is a duplicate, or a special token"),
         (
             {"user_defined_symbols": ["a b"]},
             "symbol 'a b' contains a space or U\\+0000, .*; write U\\+2581 for a space",
         ),
-        ({"user_defined_symbols": ["<0x41>"]}, "symbol '<0x41>' is the name of a byte piece"),
+        ({"user_defined_symbols": ["<0x41>"]}, "'<0x41>' is the name of a byte piece"),
         ({"special_tokens": ["\ud800"]}, r"special token '\\ud800' has a lone surrogate"),
         ({"unk_token": None}, "unk_token is None; a model needs that piece"),
         ({"eos_token": "<unk>"}, "eos_token and unk_token are both '<unk>'"),
@@ -238,10 +267,10 @@ def test_vocab_size_of_error_message_is_sufficient():
         train(vocab_size=minimum - 1)
 
 
-@pytest.mark.parametrize("source", [[], [""], ["\n\n"], ["x" * 100]])
+@pytest.mark.parametrize("source", [[], [""], ["\n\n"], [" \n "]])
 def test_no_text(source):
     with pytest.raises(tokjax.errors.TrainingError, match="the source has no text to train on"):
-        train(source, long_lines="drop", max_sentence_bytes=50)
+        train(source)
 
 
 @pytest.mark.parametrize("failure", [KeyError("missing"), KeyboardInterrupt(), OSError("disk")])

@@ -1,1 +1,0 @@
-"""Rendering of batches as plain text, in colour, or as HTML."""

@@ -1,1 +1,0 @@
-"""Training of SentencePiece models with the sentencepiece library."""
