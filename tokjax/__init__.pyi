@@ -134,12 +134,10 @@ from .datasets.loaders.packed import (
 )
 from .datasets.loaders.planned import (
     PlannedLoader as PlannedLoader,
+    describe_schedule as describe_schedule,
 )
 from .datasets.loaders.prefetch import (
     prefetch_to_device as prefetch_to_device,
-)
-from .datasets.loaders.schedule_table import (
-    describe_schedule as describe_schedule,
 )
 from .datasets.loaders.sequences import (
     SequenceLoader as SequenceLoader,
