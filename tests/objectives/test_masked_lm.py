@@ -150,7 +150,7 @@ def test_masked_lm_rejects_invalid_arguments(options, message):
         ),
         (jnp.zeros((2, 3)), r"not float32 of shape \(2, 3\)"),
         (np.ones((3, 2), np.float32), "they are from 1.0 to 1.0"),
-        (np.full((3, 2), -0.5, np.float32), "at least 0 and below 1, but they are from -0.5"),
+        (np.full((3, 2), -0.5, np.float32), "from 0 to 0.99999994, but they are from -0.5"),
         (np.full((3, 2), np.nan, np.float32), "from nan to nan"),
     ],
 )

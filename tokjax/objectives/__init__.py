@@ -3,18 +3,27 @@
 from tokjax._util.imports import mark_namespace
 from tokjax.objectives.bits_per_byte import bits_per_byte, label_byte_lengths
 from tokjax.objectives.completion_masks import assistant_loss_mask, chat_loss_mask, completion_loss_mask
-from tokjax.objectives.denoising_batches import UL2_DENOISERS, Denoiser, DenoisingBatch, denoising_mixture
-from tokjax.objectives.fill_in_the_middle import fill_in_the_middle
-from tokjax.objectives.masked_lm import MaskedDiffusionBatch, MaskedLMBatch, masked_diffusion, masked_lm
-from tokjax.objectives.ngram_hashes import ngram_hash_ids
-from tokjax.objectives.prefix_lm import PrefixLMBatch, prefix_lm
-from tokjax.objectives.random_draws import draw_uniform
-from tokjax.objectives.span_corruption import (
+from tokjax.objectives.denoising import (
+    UL2_DENOISERS,
+    Denoiser,
+    DenoisingBatch,
     SpanCorruptionLengths,
     compute_input_and_target_lengths,
+    denoising_mixture,
     span_corruption,
     span_corruption_lengths,
 )
+from tokjax.objectives.fill_in_the_middle import fill_in_the_middle
+from tokjax.objectives.masked_lm import (
+    MaskedDiffusionBatch,
+    MaskedLMBatch,
+    PrefixLMBatch,
+    masked_diffusion,
+    masked_lm,
+    prefix_lm,
+)
+from tokjax.objectives.ngram_hashes import ngram_hash_ids
+from tokjax.objectives.random_draws import draw_uniform
 
 __all__ = [
     "UL2_DENOISERS",

@@ -63,21 +63,23 @@ def _draw_uniform(key: jax.Array, size: tuple[int, ...]) -> jax.Array:
     return jax.random.uniform(key, size, np.float32)
 
 
-def check_draws(draws: Array, shape: tuple[int, ...]) -> Array:
+def check_draws(draws: Array, shape: tuple[int, ...], name: str = "draws") -> Array:
     """Returns `draws` if they are `float32` of that shape, else raises `InvalidArgumentError`.
 
-    NumPy arrays are also checked to be in `[0, 1)`. JAX arrays are not, because their values may be unknown.
+    NumPy arrays are also checked to be in `[0, 1)`, or in `[0, 1]` for `rates`. JAX arrays are not, because
+    their values may be unknown.
     """
     values: Any = draws if is_jax(draws) else np.asarray(draws)
     if values.dtype != np.float32 or values.shape != shape:
         raise InvalidArgumentError(
-            f"draws must be float32 of shape {shape}, not {values.dtype} of shape {values.shape}; generate "
+            f"{name} must be float32 of shape {shape}, not {values.dtype} of shape {values.shape}; generate "
             f"them with draw_uniform(source, {shape})"
         )
-    if not is_jax(values) and values.size and not (values.min() >= 0 and values.max() < 1):
+    limit = np.float32(1 if name == "rates" else 1 - 2**-24)
+    if not is_jax(values) and values.size and not (values.min() >= 0 and values.max() <= limit):
         raise InvalidArgumentError(
-            f"draws must be at least 0 and below 1, but they are from {values.min()} to {values.max()}; "
-            "generate them with draw_uniform(source, shape)"
+            f"{name} must be from 0 to {limit:.8g}, but they are from {values.min()} to {values.max()}; generate "
+            "them with draw_uniform(source, shape)"
         )
     return values  # type: ignore[no-any-return]
 
