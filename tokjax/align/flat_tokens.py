@@ -95,9 +95,9 @@ class TokenSelection(NamedTuple):
 
     Attributes:
         is_selected: whether each token can carry a label, `bool`, shape `(n,)`.
-        rows: tokens in the order of their text: all selected tokens, and possibly others.
-        indices: index in the flat tokens of each token of `rows`, `int64`, shape `(m,)`; `None` if `rows`
-            holds all tokens at their original indices.
+        rows: the selected tokens, in the order of their text.
+        indices: index in the flat tokens of each of them, `int64`, shape `(m,)`; `None` if they are the flat
+            tokens without those at the ends of rows.
     """
 
     is_selected: NDArray[np.bool_]
@@ -226,9 +226,7 @@ def select_tokens(
         InvalidArgumentError: tokens are not in the order of their text, or `first_subword_only` is set and
             they have no `word_ids`.
     """
-    starts, stops = tokens.offsets[:, 0], tokens.offsets[:, 1]
-    has_bytes, overlaps_next = _compare_offsets(starts, stops)
-    is_selected = has_bytes
+    is_selected = tokens.offsets[:, 0] < tokens.offsets[:, 1]
     sequences = tokens.sequence_ids
     if sequences is not None and (sequence_id or sequences.max(initial=0) > 0):
         is_selected = is_selected & (sequences == sequence_id)
@@ -236,23 +234,36 @@ def select_tokens(
         is_selected = is_selected & ~exclude
     if first_subword_only:
         is_selected = _find_first_subwords(tokens, is_selected)
-    # Usually all tokens except a special token at either end of a row have bytes. Then the arrays are
-    # searched as they are. Otherwise the selected tokens are gathered.
-    rows = _build_inner_rows(starts, stops, has_bytes, tokens.row_splits)
-    if rows is not None and not len(_find_unordered(rows, overlaps_next)):
-        return TokenSelection(is_selected, rows, None)
-    indices = np.flatnonzero(is_selected)
-    splits = np.searchsorted(indices, tokens.row_splits)
-    rows = _build_rows(starts[indices], stops[indices], splits[:-1], splits[1:])
-    unordered = _find_unordered(rows, rows.stops[:-1] > rows.starts[1:])
+    starts, stops = tokens.offsets.T
+    low, high = tokens.row_splits[:-1].copy(), tokens.row_splits[1:].copy()
+    if len(is_selected):
+        low += (low < high) & ~is_selected[np.minimum(low, len(is_selected) - 1)]
+        high -= (low < high) & ~is_selected[high - 1]
+    indices = None
+    if np.count_nonzero(is_selected) != (high - low).sum():  # not only a special token at either end of a row
+        indices = np.flatnonzero(is_selected)
+        starts, stops = starts[indices], stops[indices]
+        splits = np.searchsorted(indices, tokens.row_splits)
+        low, high = splits[:-1], splits[1:]
+    rows = TokenRows(starts, stops, low, high, int((high - low).max(initial=0)))
+    unordered = _find_unordered(rows)
     if len(unordered):
-        token = int(indices[unordered[0]])
+        token = int(unordered[0] if indices is None else indices[unordered[0]])
         raise InvalidArgumentError(
             f"text {tokens.get_row(token)}: token {tokens.get_index_in_row(token)} has the span "
             f"{tuple(tokens.offsets[token].tolist())}, and the next one starts or stops earlier; tokens must "
             "be in the order of their text"
         )
     return TokenSelection(is_selected, rows, indices)
+
+
+def _find_unordered(rows: TokenRows) -> NDArray[np.int64]:
+    """Returns the tokens whose successor in the row starts or stops earlier: such rows cannot be searched."""
+    pairs = np.flatnonzero(rows.stops[:-1] > rows.starts[1:])  # few, and others are in order
+    row = np.searchsorted(rows.high, pairs, "right")
+    low, high = (bounds.take(row, mode="clip") for bounds in (rows.low, rows.high))
+    decreases = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
+    return pairs[(low <= pairs) & (pairs + 1 < high) & decreases]  # type: ignore[no-any-return]
 
 
 def _as_results(offsets: Any) -> Any:
@@ -295,20 +306,6 @@ def _read_array(offsets: NDArray[np.int64], word_ids: Any) -> FlatTokens:
     return FlatTokens(offsets.reshape(-1, 2), splits, shape, len(shape) == 2, word_ids)
 
 
-def _build_inner_rows(
-    starts: Any, stops: Any, is_selected: Any, splits: NDArray[np.int64]
-) -> TokenRows | None:
-    """Returns rows over the given arrays, or `None` if tokens inside a row are unselected too."""
-    low, high = splits[:-1].copy(), splits[1:].copy()
-    if len(is_selected):
-        last = len(is_selected) - 1
-        low += (low < high) & ~is_selected[np.minimum(low, last)]
-        high -= (low < high) & ~is_selected[high - 1]
-    if np.count_nonzero(is_selected) != (high - low).sum():
-        return None
-    return _build_rows(starts, stops, low, high)
-
-
 def _find_first_subwords(tokens: FlatTokens, is_selected: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Returns whether each token is the first selected token of its word, `bool`, shape `(n,)`."""
     if tokens.word_ids is None:
@@ -324,43 +321,6 @@ def _find_first_subwords(tokens: FlatTokens, is_selected: NDArray[np.bool_]) -> 
     is_first_subword = np.zeros(len(is_selected), bool)
     is_first_subword[indices[is_first]] = True
     return is_first_subword
-
-
-def _build_rows(starts: Any, stops: Any, low: NDArray[np.int64], high: NDArray[np.int64]) -> TokenRows:
-    return TokenRows(starts, stops, low, high, int((high - low).max(initial=0)))
-
-
-def _compare_offsets(starts: Any, stops: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns whether each token has bytes, and whether it stops after the next one starts.
-
-    The offsets of many texts do not fit into the processor's cache. Working in blocks reads them from memory
-    once for both comparisons.
-    """
-    has_bytes, overlaps_next = np.empty(len(starts), bool), np.empty(max(len(starts) - 1, 0), bool)
-    for start in range(0, len(starts), BLOCK):
-        stop = start + BLOCK
-        np.less(starts[start:stop], stops[start:stop], out=has_bytes[start:stop])
-        after = starts[start + 1 : stop + 1]
-        np.greater(stops[start : start + len(after)], after, out=overlaps_next[start:stop])
-    return has_bytes, overlaps_next
-
-
-def _find_unordered(rows: TokenRows, overlaps_next: Any) -> NDArray[np.int64]:
-    """Returns the tokens whose successor in the row starts or stops earlier: such rows cannot be searched.
-
-    Args:
-        rows: the tokens.
-        overlaps_next: whether each token stops after the next one starts, shape `(n - 1,)`; overwritten at
-            the ends of rows. Only these tokens can be out of order.
-    """
-    is_nonempty = rows.high > rows.low
-    ends = rows.high[is_nonempty] - 1
-    overlaps_next[ends[ends < len(overlaps_next)]] = False
-    pairs = np.flatnonzero(overlaps_next)
-    row = np.searchsorted(rows.high, pairs, "right")
-    is_in_row = (row < len(rows.high)) & (rows.low.take(row, mode="clip") <= pairs)
-    decreases = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
-    return pairs[is_in_row & decreases]  # type: ignore[no-any-return]
 
 
 def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0) -> int | None:

@@ -233,13 +233,10 @@ def _find_word_ends(
 ) -> NDArray[np.int64]:
     """Returns the last token of the word of each token at `indices`."""
     exclude = None if whitespace is None else whitespace.tokens
-    selected, word_starts = (
-        np.flatnonzero(
-            select_tokens(
-                tokens, first_subword_only=first_only, sequence_id=sequence_id, exclude=exclude
-            ).is_selected
-        )
+    selections = (
+        select_tokens(tokens, first_subword_only=first_only, sequence_id=sequence_id, exclude=exclude)
         for first_only in (False, True)
     )
+    selected, word_starts = (np.flatnonzero(selection.is_selected) for selection in selections)
     after = np.append(word_starts, len(tokens.offsets))[np.searchsorted(word_starts, indices, "right")]
     return selected[np.searchsorted(selected, after) - 1]

@@ -275,13 +275,12 @@ def _find_pairs(
     token_indices = concatenate_ranges(ranges.first, counts)
     if selection.indices is not None:
         token_indices = selection.indices[token_indices]
-    keep = selection.is_selected[token_indices]
     if whitespace is None:
         starts, stops = tokens.offsets.take(token_indices, axis=0).T
-    else:
-        # A token may touch a span only with its whitespace.
-        starts, stops = trim_token_spans(tokens, whitespace, token_indices, spans.rows[span_indices]).T
-        keep &= (starts < spans.stops[span_indices]) & (stops > spans.starts[span_indices])
+        return _SpanTokenPairs(span_indices, token_indices, starts, stops)
+    # A token may touch a span only with its whitespace.
+    starts, stops = trim_token_spans(tokens, whitespace, token_indices, spans.rows[span_indices]).T
+    keep = (starts < spans.stops[span_indices]) & (stops > spans.starts[span_indices])
     return _SpanTokenPairs(span_indices, token_indices, starts, stops).select(keep)
 
 

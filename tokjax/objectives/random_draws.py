@@ -78,8 +78,8 @@ def check_draws(draws: Array, shape: tuple[int, ...], name: str = "draws") -> Ar
     limit = np.float32(1 if name == "rates" else 1 - 2**-24)
     if not is_jax(values) and values.size and not (values.min() >= 0 and values.max() <= limit):
         raise InvalidArgumentError(
-            f"{name} must be from 0 to {limit:.8g}, but they are from {values.min()} to {values.max()}; generate "
-            "them with draw_uniform(source, shape)"
+            f"{name} must be from 0 to {limit:.8g}, but they are from {values.min()} to {values.max()}; "
+            "generate them with draw_uniform(source, shape)"
         )
     return values  # type: ignore[no-any-return]
 
