@@ -1,8 +1,6 @@
 """Training objectives: inputs and labels as pure functions of token arrays and random numbers."""
 
 from tokjax._util.imports import mark_namespace
-from tokjax.objectives.bits_per_byte import bits_per_byte, label_byte_lengths
-from tokjax.objectives.completion_masks import assistant_loss_mask, chat_loss_mask, completion_loss_mask
 from tokjax.objectives.denoising import (
     UL2_DENOISERS,
     Denoiser,
@@ -14,6 +12,13 @@ from tokjax.objectives.denoising import (
     span_corruption_lengths,
 )
 from tokjax.objectives.fill_in_the_middle import fill_in_the_middle
+from tokjax.objectives.losses import (
+    assistant_loss_mask,
+    bits_per_byte,
+    chat_loss_mask,
+    completion_loss_mask,
+    label_byte_lengths,
+)
 from tokjax.objectives.masked_lm import (
     MaskedDiffusionBatch,
     MaskedLMBatch,

@@ -19,7 +19,7 @@ import numpy as np
 from tokjax.encoding.chat.messages import TOOL_ROLES
 from tokjax.encoding.chat.text_sources import get_runs
 from tokjax.errors import InvalidArgumentError
-from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
+from tokjax.objectives.losses import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
