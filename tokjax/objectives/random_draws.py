@@ -49,7 +49,7 @@ def draw_uniform(source: np.random.Generator | jax.Array, shape: Sequence[int]) 
             f"source must be a NumPy Generator or a JAX key, not {source!r}; pass "
             "np.random.default_rng(SEED) or jax.random.key(SEED)"
         )
-    if source.ndim != _count_key_axes(source):
+    if source.ndim != int(source.dtype == np.uint32):  # (a raw key is an array, a typed key is not)
         raise InvalidArgumentError(
             f"source must be a single key, not keys of shape {source.shape}; pass one of them, as keys[0]"
         )
@@ -98,11 +98,6 @@ def draws_to_integers(draws: Array, limit: Any) -> Any:
     limits = xp.asarray(limit, dtype=np.int32)
     scaled = (draws * limits.astype(np.float32)).astype(np.int32)
     return xp.minimum(scaled, limits - np.int32(1))  # float32 may round limits above 2**24 up
-
-
-def _count_key_axes(key: Any) -> int:
-    """Returns the number of axes of a single key: 0 if it is typed, 1 if it is a raw `uint32` array."""
-    return int(key.dtype == np.uint32)
 
 
 def _is_key(source: object) -> bool:

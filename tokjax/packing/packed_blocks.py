@@ -12,7 +12,7 @@ from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels, compute_positions, find_starts
 from tokjax.errors import InvalidArgumentError
 from tokjax.masks import make_attention_mask
-from tokjax.packing import segments
+from tokjax.packing.segments import cu_seqlens
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -93,7 +93,7 @@ class PackedBlocks(NamedTuple):
         Returns:
             Start of each segment and end of the last one, `int32`, shape `(blocks, max_segments + 1)`.
         """
-        return segments.cu_seqlens(self.segment_ids, max_segments)
+        return cu_seqlens(self.segment_ids, max_segments)
 
     @jit_eager
     def to_maxtext(self) -> dict[str, Array]:

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.loader_cases import are_equal, read_document_numbers
+from tests.support.rejections import rejects
 from tokjax._util.permutation import permute
 from tokjax.datasets.loaders.item_order import build_mixture
 
@@ -42,16 +43,6 @@ def test_permutations_are_stable():
     assert permute(np.arange(4), 5000, -1, 2**40, 3).tolist() == [2657, 4480, 2707, 4558]
 
 
-def test_permutations_differ_and_look_random():
-    size = 5000
-    orders = [permute(np.arange(size), size, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
-    for i, order in enumerate(orders):
-        assert abs(np.corrcoef(order, np.arange(size))[0, 1]) < 0.06
-        for other in orders[:i]:
-            assert (order == other).sum() < 12
-            assert abs(np.corrcoef(order, other)[0, 1]) < 0.06
-
-
 def test_positions_are_uniform():
     hits = np.zeros((6, 6))
     for seed in range(3000):
@@ -63,7 +54,7 @@ def test_positions_are_uniform():
 def test_permutation_of_a_huge_range():
     permuted = permute(np.arange(10), 10**15, 3)
     assert len(set(permuted.tolist())) == 10
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="from 0 to 9"):
+    with rejects("from 0 to 9"):
         permute([10], 10)
 
 
@@ -140,7 +131,7 @@ class TestSeveralDatasets:
 
     def test_too_large_steps(self, datasets):
         loader = self.make(datasets, weights=[2, 1])
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"step is \d+; steps are below \d+"):
+        with rejects(r"step is \d+; steps are below \d+"):
             loader.batch_at(2**62)
 
     @pytest.mark.parametrize(
@@ -155,5 +146,5 @@ class TestSeveralDatasets:
         ],
     )
     def test_invalid_weights(self, datasets, weights, message):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        with rejects(message):
             self.make(datasets, weights=weights)

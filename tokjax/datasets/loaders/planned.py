@@ -155,13 +155,15 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             max_segments=max_segments,
             seed=self.seed if self._shuffle else None,
         )
-        block_sizes = parse_schedule("block_size", block_size, _make_size_check("block_size"), steps)
+        block_sizes = parse_schedule(
+            "block_size", block_size, partial(check_int, "block_size", minimum=1), steps
+        )
         self._plans = self._load_plans({*block_sizes.values()}, plan_dir, bool(progress))
         self._totals: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._budgets = self._parse_budgets(token_budgets, weights, block_sizes)
         self._schedule = RowSchedule(
             merge_schedules(
-                parse_schedule("batch_size", batch_size, _make_size_check("batch_size"), steps),
+                parse_schedule("batch_size", batch_size, partial(check_int, "batch_size", minimum=1), steps),
                 block_sizes,
                 self._parse_shares(weights, steps),
             ),
@@ -608,10 +610,6 @@ def _cut_rows(
     within = starts[:-1] - np.repeat(starts[splits[:-1]], np.diff(splits))
     cut: NDArray[np.int64] = np.clip(np.repeat(limits, np.diff(splits)) - within, 0, lengths)
     return cut
-
-
-def _make_size_check(name: str) -> Callable[[Any], int]:
-    return lambda value: check_int(name, value, minimum=1)
 
 
 def describe_schedule(loader: PlannedLoader, steps: Sequence[int] | None = None) -> str:

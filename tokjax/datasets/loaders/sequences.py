@@ -100,7 +100,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         self._tokenizer_override = tokenizer
         super().__init__(dataset, **options)
         self.batch_size = check_int("batch_size", batch_size, minimum=1)
-        self._tokenizer = self._get_text_tokenizer()
+        self._tokenizer = self._find_tokenizer() if any(map(_is_text, self.datasets)) else None
         self._special: dict[str, Any] = {
             "allowed_special": sort_special_names(allowed_special),
             "disallowed_special": sort_special_names(disallowed_special),
@@ -151,10 +151,6 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             return [self._tokenizer_override]
         tokenizers = [dataset.tokenizer_override for dataset in self.datasets if _is_text(dataset)]
         return [tokenizer for tokenizer in tokenizers if tokenizer is not None]
-
-    def _get_text_tokenizer(self) -> Any:
-        """Returns the tokenizer of texts; `None` if all datasets have ids."""
-        return self._find_tokenizer() if any(map(_is_text, self.datasets)) else None
 
     def _find_tokenizer(self) -> Any:
         """Returns the tokenizer of all ids: the one that was passed, or that of a dataset."""
