@@ -31,7 +31,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tokjax.errors import InvalidArgumentError
+from tokjax._util.checks import check_bool
 from tokjax.pretokenize.unicode_classes import (
     ACCENT,
     CHINESE,
@@ -78,9 +78,7 @@ class BertNormalizer:
         # In reverse order, so that an invalid `lowercase` is reported before a `strip_accents` derived from
         # it.
         for step in reversed(fields(self)):
-            value = getattr(self, step.name)
-            if not isinstance(value, bool):
-                raise InvalidArgumentError(f"{step.name} must be True or False, not {value!r}")
+            check_bool(step.name, getattr(self, step.name))
 
     @property
     def is_identity(self) -> bool:
