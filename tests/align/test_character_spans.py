@@ -35,35 +35,23 @@ def draw_spans(draw, count):
 @given(st.lists(any_strings | byte_strings | hard_texts | hard_texts.map(str.encode), max_size=4), st.data())
 def test_many_texts_equal_separate_texts(texts, data):
     """Includes surrogates, bytes that are not UTF-8, and positions inside characters."""
-    for convert, convert_one, length, first, sentinel in (
-        (
-            tokjax.align.spans_from_characters,
-            tokjax.offsets.char_to_byte_spans,
-            lambda t: len(to_characters(t)),
-            0,
-            -1,
-        ),
-        (
-            tokjax.align.spans_to_characters,
-            tokjax.offsets.byte_to_char_spans,
-            lambda t: len(tokjax.offsets.to_utf8(t)),
-            1,
-            0,
-        ),
-    ):
-        spans = []
-        for text in texts:
-            count = length(text) if isinstance(text, bytes) or first else len(text)
-            pairs = data.draw(draw_spans(count))
-            spans.append(
-                [(sentinel,) * 2 if pair is None else (pair[0] + first, pair[1] + first) for pair in pairs]
-            )
-        labelled = [[(*pair, f"{i}") for i, pair in enumerate(row)] for row in spans]
-        expected = [
-            [(*pair, f"{i}") for i, pair in enumerate(convert_one(text, row).tolist())]
-            for text, row in zip(texts, spans, strict=True)
+
+    def check(convert, convert_one, counts, first):
+        pairs = [data.draw(draw_spans(count)) for count in counts]
+        spans = [
+            [(first - 1,) * 2 if pair is None else (pair[0] + first, pair[1] + first) for pair in row]
+            for row in pairs
         ]
+        expected = [convert_one(text, row).tolist() for text, row in zip(texts, spans, strict=True)]
+        labelled, expected = (
+            [[(*pair, f"{i}") for i, pair in enumerate(row)] for row in rows] for rows in (spans, expected)
+        )
         assert convert(texts, labelled) == expected
+
+    characters = [len(text if isinstance(text, str) else to_characters(text)) for text in texts]
+    check(tokjax.align.spans_from_characters, tokjax.offsets.char_to_byte_spans, characters, 0)
+    num_bytes = [len(tokjax.offsets.to_utf8(text)) for text in texts]
+    check(tokjax.align.spans_to_characters, tokjax.offsets.byte_to_char_spans, num_bytes, 1)
 
 
 @pytest.mark.parametrize("text", ["abc", "äbc", b"abc", "äbc".encode(), b"\x80bc", "\ud83d\ude42c"])

@@ -15,59 +15,32 @@ MASK, VOCABULARY = 50, 20
 
 def compute_expected(ids, draws, eligible, words, **options):
     rows = [
-        oracle.mask_row(*row, {"mask_id": MASK, "pool": range(VOCABULARY), **options})
+        oracle.mask_row(*row, {"mask_id": MASK, **options})
         for row in zip(ids.tolist(), draws, eligible, words, strict=True)
     ]
     return [row[0] for row in rows], [row[1] for row in rows]
 
 
-@given(st.data(), st.integers(0, 3), st.integers(0, 6), shares, shares, shares)
-def test_masked_lm(data, batch, length, probability, mask_share, random_share):
+@given(st.data(), st.integers(0, 3), st.integers(0, 8), shares, shares, shares, st.booleans())
+def test_masked_lm(data, batch, length, probability, mask_share, random_share, has_words):
     shape = (batch, length)
     random_share = min(random_share, 1 - mask_share)
     options = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
     draws = data.draw(draw_arrays((batch, 3, length)))
     ids, special, mask = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
-    single = [[[i] for i in range(length)]] * batch
-    expected = compute_expected(ids, draws, (special == 0) & (mask == 1), single, **options)
-    actual = tokjax.objectives.masked_lm(
-        ids,
-        draws,
-        special_tokens_mask=special,
-        attention_mask=mask,
-        mask_id=MASK,
-        vocab_size=VOCABULARY,
-        **options,
+    groups, columns, pool = (
+        [[[i] for i in range(length)]] * batch,
+        {"vocab_size": VOCABULARY},
+        range(VOCABULARY),
     )
-    assert (actual.ids.tolist(), actual.labels.tolist()) == expected
-
-
-@given(st.data(), st.integers(0, 2), st.integers(0, 8), shares)
-def test_masked_lm_with_word_ids(data, batch, length, probability):
-    shape = (batch, length)
-    draws = data.draw(draw_arrays((batch, 3, length)))
-    ids, special, sequences = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
-    words = data.draw(draw_integer_arrays(shape, -1, 2))
-    options = {"probability": probability, "mask_share": 0.5, "random_share": 0.4}
-    pool = [7, 3, 30]
-    expected = compute_expected(
-        ids,
-        draws,
-        special == 0,
-        [oracle.group_words(*row) for row in zip(words.tolist(), sequences.tolist(), strict=True)],
-        pool=pool,
-        **options,
-    )
-    actual = tokjax.objectives.masked_lm(
-        ids,
-        draws,
-        special_tokens_mask=special,
-        word_ids=words,
-        sequence_ids=sequences,
-        mask_id=MASK,
-        replacement_ids=pool,
-        **options,
-    )
+    if has_words:
+        words, sequences = (data.draw(draw_integer_arrays(shape, *ends)) for ends in ((-1, 2), (0, 1)))
+        groups = [oracle.group_words(*row) for row in zip(words.tolist(), sequences.tolist(), strict=True)]
+        pool = [7, 3, 30]
+        columns = {"replacement_ids": pool, "word_ids": words, "sequence_ids": sequences}
+    expected = compute_expected(ids, draws, (special == 0) & (mask == 1), groups, pool=pool, **options)
+    masks = {"special_tokens_mask": special, "attention_mask": mask}
+    actual = tokjax.objectives.masked_lm(ids, draws, mask_id=MASK, **masks, **columns, **options)
     assert (actual.ids.tolist(), actual.labels.tolist()) == expected
 
 
