@@ -28,11 +28,8 @@ def test_masked_lm(data, batch, length, probability, mask_share, random_share, h
     options = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
     draws = data.draw(draw_arrays((batch, 3, length)))
     ids, special, mask = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
-    groups, columns, pool = (
-        [[[i] for i in range(length)]] * batch,
-        {"vocab_size": VOCABULARY},
-        range(VOCABULARY),
-    )
+    groups, pool = [[[i] for i in range(length)]] * batch, range(VOCABULARY)
+    columns = {"vocab_size": VOCABULARY}
     if has_words:
         words, sequences = (data.draw(draw_integer_arrays(shape, *ends)) for ends in ((-1, 2), (0, 1)))
         groups = [oracle.group_words(*row) for row in zip(words.tolist(), sequences.tolist(), strict=True)]

@@ -191,22 +191,22 @@ def _convert_spans(
         raise InvalidArgumentError(
             f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one row for each text"
         )
-    flat = build_flat_spans(spans)
-    rows = np.repeat(np.arange(len(texts)), np.diff(flat.row_splits))
-    inputs = np.stack([flat.starts, flat.stops], axis=1)
+    starts, stops, labels, row_splits = build_flat_spans(spans)
+    rows = np.repeat(np.arange(len(texts)), np.diff(row_splits))
+    inputs = np.stack([starts, stops], axis=1)
     # (a line break of two characters is one grapheme, also in ASCII)
     is_ascii = np.array([unit != "grapheme" and text.isascii() for text in texts], bool)
-    stops = np.array([len(text) + first for text in texts], np.int64)
-    is_converted = is_ascii[rows] & _is_in_text(inputs, first, stops[rows])
+    ends = np.array([len(text) + first for text in texts], np.int64)
+    is_converted = is_ascii[rows] & _is_in_text(inputs, first, ends[rows])
     bounds = inputs + 1 - 2 * first
     for row in np.unique(rows[~is_converted]).tolist():
-        part = slice(*flat.row_splits[row : row + 2])
+        part = slice(*row_splits[row : row + 2])
         try:
             bounds[part] = convert(texts[row], inputs[part], unit)
         except OffsetsContractError as error:
             raise OffsetsContractError(f"text {row}: {error}") from error
-    converted = [*zip(*bounds.T.tolist(), flat.labels, strict=True)]
-    return [converted[start:stop] for start, stop in pairwise(flat.row_splits.tolist())]
+    converted = [*zip(*bounds.T.tolist(), labels, strict=True)]
+    return [converted[start:stop] for start, stop in pairwise(row_splits.tolist())]
 
 
 def check_unit(unit: Unit) -> None:

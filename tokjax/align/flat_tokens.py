@@ -485,7 +485,8 @@ def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0
     offsets = _get_column(result, "offsets")
     position = check_int("byte", byte, minimum=1)
     contains_byte = (offsets[:, 0] <= position) & (position < offsets[:, 1])
-    return _find_first(contains_byte & (_get_column(result, "sequence_ids") == sequence_id))
+    positions = np.flatnonzero(contains_byte & (_get_column(result, "sequence_ids") == sequence_id))
+    return int(positions[0]) if len(positions) else None
 
 
 def char_to_token(
@@ -573,9 +574,3 @@ def _check_token_index(result: TokenizationResult, token: int) -> int:
     if position >= len(result):
         raise InvalidArgumentError(f"token is {position}, and the result has {len(result)} tokens")
     return position
-
-
-def _find_first(mask: NDArray[np.bool_]) -> int | None:
-    """Returns the index of the first true entry, or `None`."""
-    positions = np.flatnonzero(mask)
-    return int(positions[0]) if len(positions) else None

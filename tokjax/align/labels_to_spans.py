@@ -111,10 +111,8 @@ def spans_from_labels(
     begins, ends = selected[firsts], selected[lasts]
     if first_subword_only:
         ends = _find_word_ends(tokens, ends, sequence_id, joined)
-    starts, stops = (
-        _compute_token_spans(tokens, begins, joined)[:, 0],
-        _compute_token_spans(tokens, ends, joined)[:, 1],
-    )
+    first_spans, last_spans = (_compute_token_spans(tokens, each, joined) for each in (begins, ends))
+    starts, stops = first_spans[:, 0], last_spans[:, 1]
     if joined is not None and not joined.data.isascii():
         stops = _include_removed_marks(tokens, ends, stops, joined)
     if index_base == 0:

@@ -401,7 +401,8 @@ def align_span_arrays(
         keep &= is_word_start(xp, keep.reshape(rows, length), words.reshape(rows, length)).reshape(-1)
     # The tokens of all rows are flat here. Kept tokens become contiguous, so that they can be searched.
     rank = xp.cumsum(keep, dtype=np.int32)
-    order = _find_indices(xp, keep)
+    padding = {} if xp is np else {"size": keep.shape[0], "fill_value": 0}
+    order = xp.flatnonzero(keep, **padding)
     sorted_spans = _sort_spans(xp, span_array.reshape(rows, width, 3), len(tagset.labels))
     counts = keep.reshape(rows, length).sum(axis=1, dtype=np.int32)
     high = xp.cumsum(counts, dtype=np.int32)
@@ -448,13 +449,6 @@ def _sort_spans(xp: Any, spans: Array, num_labels: int) -> _SortedSpans:
     stops = xp.where(is_valid, stops, sentinel)
     columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
     return _SortedSpans(*columns, order)  # type: ignore[call-arg]
-
-
-def _find_indices(xp: Any, keep: Array) -> Array:
-    """Returns the indices where `keep` is true, in JAX padded with 0 to the length of `keep`."""
-    if xp is np:
-        return np.flatnonzero(keep)
-    return xp.flatnonzero(keep, size=keep.shape[0], fill_value=0)  # type: ignore[no-any-return]
 
 
 def _write_tags(xp: Any, labels: Array, ranges: TokenRanges, classes: Array, tagset: TagSet) -> Array:

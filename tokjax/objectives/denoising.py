@@ -344,10 +344,8 @@ def span_corruption(
     return batch._replace(denoisers=None)
 
 
-def _check_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
-    if isinstance(denoisers, Denoiser):
-        raise InvalidArgumentError("denoisers must be a list of Denoisers; pass [denoiser]")
-    kinds = list(denoisers)
+def _check_denoisers(denoisers: Any) -> list[Denoiser]:
+    kinds = [denoisers] if isinstance(denoisers, Denoiser) else list(denoisers)
     for kind in kinds:
         if not isinstance(kind, Denoiser):
             raise InvalidArgumentError(f"denoisers must be Denoisers, and {kind!r} is not a Denoiser")

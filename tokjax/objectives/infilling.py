@@ -109,7 +109,8 @@ def _plan_documents(splits: Any, draws: Any, split_rate: Any, spm_bound: Any) ->
     xp = get_namespace(splits, draws)
     lengths = splits[1:] - splits[:-1]
     is_split = (draws[:, 0] < split_rate) & (lengths >= _MIN_TOKENS)
-    new_splits = _compute_splits(xp, lengths + np.int32(3) * is_split.astype(np.int32))
+    ends = xp.cumsum(lengths + np.int32(3) * is_split.astype(np.int32))
+    new_splits = xp.concatenate([xp.zeros(1, np.int32), as_int32("the new row_splits", ends)])
     split_points = draws_to_integers(draws[:, 2:], lengths[:, None] + np.int32(1))
     return new_splits, _compute_orders(xp, lengths, split_points, is_split, draws[:, 1] < spm_bound)
 
@@ -191,11 +192,6 @@ def _compute_inserted(
     is_inserted = order.is_split & ((within == 0) | is_suffix | is_middle)
     prefix, middle, suffix = (xp.asarray(id_, dtype=np.int32) for id_ in (prefix_id, middle_id, suffix_id))
     return is_inserted, xp.where(is_suffix, suffix, xp.where(is_middle, middle, prefix))
-
-
-def _compute_splits(xp: Any, lengths: Any) -> Any:
-    ends = as_int32("the new row_splits", xp.cumsum(lengths))
-    return xp.concatenate([xp.zeros(1, np.int32), ends])
 
 
 def _append_zero(xp: Any, values: Any) -> Any:

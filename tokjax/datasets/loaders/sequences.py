@@ -222,7 +222,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             "batch_size": self.batch_size,
             "length": self.length,
             "tokenizer": None if self._tokenizer is None else protocol.fingerprint(self._tokenizer),
-            **{option: _convert_to_json(names) for option, names in self._special.items()},
+            **self._special,
             "multiple_of": self._multiple_of,
             **super()._get_options(),
         }
@@ -262,7 +262,3 @@ def _truncate(values: NDArray[Any], length: int, num_end: int) -> NDArray[Any]:
     if len(values) <= length:
         return values
     return np.concatenate([values[: length - num_end], values[len(values) - num_end :]])
-
-
-def _convert_to_json(names: str | tuple[str, ...]) -> str | list[str]:
-    return names if isinstance(names, str) else list(names)
