@@ -411,7 +411,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
 
     def _split_pieces(
         self, source: int, positions: NDArray[Any], unit: Literal["num_tokens", "num_documents"]
-    ) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    ) -> list[tuple[int, Any, NDArray[np.int64]]]:
         """Returns the pieces of each dataset of a source.
 
         Args:
@@ -420,11 +420,12 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             unit: what the positions count.
 
         Returns:
-            For each dataset, its index, the indices of its pieces, and their positions in it.
+            For each dataset, its index, the indices or slice of its pieces, and their positions in it.
         """
-        members = self._members[source]
+        members, positions = self._members[source], positions.astype(np.int64)
+        if len(members) == 1:
+            return [(members[0], slice(None), positions)]
         splits = make_row_splits(getattr(self.datasets[i], unit) for i in members)
-        positions = positions.astype(np.int64)
         datasets = np.searchsorted(splits, positions, "right") - 1
         parts = []
         for i in np.unique(datasets).tolist():
