@@ -64,6 +64,7 @@ def get_vocabulary(tokenizer: Any) -> Vocabulary:
     _raise_unsupported("get_vocabulary", tokenizer)
 
 
+@explain_unknown_options
 @singledispatch
 def encode_texts(
     tokenizer: Any,

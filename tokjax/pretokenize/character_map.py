@@ -13,7 +13,6 @@ ends, the unit at `p ^ offset` holds the position of its replacement.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,9 +21,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MAX_KEY_BYTES, _MAX_NODES_PER_UNIT = 64, 64
 _HAS_VALUE, _IS_FAR, _VALUE_BITS = 1 << 8, 1 << 9, (1 << 31) - 1
-_LABEL_BITS, _NUM_LABELS = 1 << 31 | 0xFF, 256
+_LABEL_BITS = 1 << 31 | 0xFF
 _MAX_CACHED = 1 << 14
 
 
@@ -47,28 +45,6 @@ class CharacterTrie:
         self._values = charsmap[4 + size :]
         self._values.decode("utf-8")
         self.find = lru_cache(maxsize=_MAX_CACHED)(self._find)
-
-    def iter_keys(self) -> Iterator[str]:
-        """Yields all sequences of characters that are replaced.
-
-        Raises:
-            ValueError: there are too many.
-        """
-        children = defaultdict(list)
-        for child, unit in enumerate(self._units):
-            label = unit & _LABEL_BITS
-            if 0 < label < _NUM_LABELS:
-                children[child ^ label].append((child, label))
-        prefixes, num_nodes = [(self._get_offset(self._units[0]), b"")], 0
-        while prefixes:
-            position, prefix = prefixes.pop()
-            for child, label in children[position] if len(prefix) < _MAX_KEY_BYTES else ():
-                key, num_nodes = prefix + bytes([label]), num_nodes + 1
-                prefixes.append((child ^ self._get_offset(self._units[child]), key))
-                if self._units[child] & _HAS_VALUE:
-                    yield key.decode("utf-8", "replace")
-            if num_nodes > _MAX_NODES_PER_UNIT * len(self._units):
-                raise ValueError("the trie of the character map has too many keys, or a cycle")
 
     def _find(self, text: str) -> str | None:
         """Returns the replacement of the shortest prefix of a text that has one, or `None`."""
