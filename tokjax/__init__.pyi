@@ -30,6 +30,7 @@ from .batching.collate import (
 from .batching.labels import (
     CausalLMBatch as CausalLMBatch,
     causal_lm_labels as causal_lm_labels,
+    compute_positions as compute_positions,
     label_weights as label_weights,
     multi_token_labels as multi_token_labels,
     to_one_based as to_one_based,
@@ -37,9 +38,6 @@ from .batching.labels import (
 )
 from .batching.length_buckets import (
     LengthBuckets as LengthBuckets,
-)
-from .batching.positions import (
-    compute_positions as compute_positions,
 )
 from .batching.trace_limits import (
     limit_traces as limit_traces,
@@ -137,12 +135,10 @@ from .datasets.loaders.packed import (
 )
 from .datasets.loaders.planned import (
     PlannedLoader as PlannedLoader,
+    describe_schedule as describe_schedule,
 )
 from .datasets.loaders.prefetch import (
     prefetch_to_device as prefetch_to_device,
-)
-from .datasets.loaders.schedule_table import (
-    describe_schedule as describe_schedule,
 )
 from .datasets.loaders.sequences import (
     SequenceLoader as SequenceLoader,

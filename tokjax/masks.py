@@ -48,7 +48,7 @@ __all__ = [
 mark_namespace(__name__)
 
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @jit_eager
@@ -286,8 +286,8 @@ def _get_float_dtype(xp: Any, dtype: Any) -> np.dtype[Any]:
         result: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     except TypeError:
         result = np.dtype(object)
-    if result.name not in _FLOATS:
-        raise InvalidArgumentError(f"dtype must be one of {', '.join(_FLOATS)}, not {dtype!r}")
+    if result.name not in FLOATS:
+        raise InvalidArgumentError(f"dtype must be one of {', '.join(FLOATS)}, not {dtype!r}")
     if xp is np:
         return result
     import jax  # noqa: PLC0415 (loaded already)

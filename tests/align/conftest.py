@@ -2,13 +2,12 @@
 
 import pytest
 
-from tokjax.align import flat_tokens, offset_trimming
+from tokjax.align import offset_trimming
 
 
 @pytest.fixture(autouse=True, scope="package")
 def small_blocks():
     """Splits even short rows into several blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (flat_tokens, offset_trimming):
-            patch.setattr(module, "BLOCK", 3)
+        patch.setattr(offset_trimming, "_BLOCK", 3)
         yield

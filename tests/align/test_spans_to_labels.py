@@ -172,23 +172,6 @@ def test_partial_tokens_are_rejected(texts):
         align(labels=LABELS, on_partial="error")
 
 
-@get_max_examples(300)
-@given(draw_labelled_texts(), st.integers(1, 40), st.sampled_from(["include", "exclude"]))
-def test_search_methods_agree(texts, times, on_partial):
-    """Many spans per token use a sorted search, and few spans per token use bisection."""
-    rows, spans = [tokens for tokens, _ in texts], [row for _, row in texts]
-    tagset = tokjax.align.TagSet(LABELS)
-    expected = [
-        tag for text in texts for tag in tags_to_ids(tagset, oracle.tag_tokens(*text, "BIO", on_partial)[0])
-    ]
-    align = partial(
-        tokjax.align.align_spans, make_ragged_rows(rows * times), labels=LABELS, on_partial=on_partial
-    )
-    assert align(spans * times).labels.tolist() == expected * times
-    sparse_spans = spans + [[]] * len(rows) * (times - 1)
-    assert align(sparse_spans).labels[: len(expected)].tolist() == expected
-
-
 def test_input_types_give_equal_labels(tokenizer):
     texts = ["low lower", "newest"]
     batch = tokjax.encode_batch_result(tokenizer, texts)
@@ -225,16 +208,6 @@ def test_leading_space_is_outside_the_word():
     assert without_text.labels.tolist() == [-100, 1, 2, 0]
 
 
-@pytest.mark.parametrize("on_partial", ["include", "exclude", "error"])
-def test_leading_space_before_first_word(on_partial):
-    """The first token is trimmed to an empty span at the start of the labelled span, and gets no label."""
-    texts, spans = ["\nZoë", "\nZoë"], [[(2, 6, "PER")]] * 2
-    batch = tokjax.encode_batch_result(tokjax.byte_level(), texts)
-    aligned = tokjax.align.align_spans(batch, spans, labels=LABELS, on_partial=on_partial, texts=texts)
-    assert aligned.labels.tolist() == [-100, 1, 2, 2, 2] * 2
-    assert aligned.token_counts.tolist() == [4, 4]
-
-
 def test_special_tokens_in_the_text_are_labelled(tokenizer):
     """A special token in the text has bytes and is labelled; an inserted one has no bytes and is not."""
     with_eos = tokjax.with_template(tokenizer, "<|endoftext|> $A <|pad|>")
@@ -256,16 +229,6 @@ def test_pairs_of_texts():
             tokjax.align.spans_from_labels, pair, tagset=tokjax.align.TagSet(LABELS), sequence_id=sequence_id
         )
         assert decode(tag_ids=aligned.labels) == [[(5, 8, "PER")], [(1, 3, "PER")]][sequence_id]
-
-
-def test_truncated_texts(tokenizer):
-    text, spans = "lower newest widest", [(1, 6, "PER"), (7, 13, "ORG"), (14, 20, "PER")]
-    complete = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
-    capacity = int(np.flatnonzero(complete.offsets[:, 1] > 7)[0]) + 1
-    truncated = tokjax.encode_result(tokenizer, text, max_length=capacity, add_special_tokens=False)
-    aligned = tokjax.align.align_spans(truncated, spans, labels=LABELS, scheme="BILOU", texts=[text])
-    assert aligned.token_counts.tolist() == [capacity - 1, 1, 0]
-    assert aligned.labels[-1] == tokjax.align.TagSet(LABELS, "BILOU").get_id("U-ORG")
 
 
 def test_padded_spans_are_checked():

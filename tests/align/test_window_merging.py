@@ -1,7 +1,5 @@
 """Tests of `merge_windows`, and of alignment and collation of windows."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,22 +160,6 @@ def test_text_that_each_window_repeats():
     unpaired = tokjax.encode_windows(bert, ["a b"], max_length=9)
     with rejects("no token .* has sequence_id=1; pass 0 without pairs"):
         tokjax.align.merge_windows(unpaired, unpaired.batch.ids, stride=0, sequence_id=1)
-
-
-def test_windows_of_some_texts(tokenizer):
-    """Merging the windows of some texts gives the values that merging all windows gives for them."""
-    texts = ["low lower newest", "low", "", "widest newest lower low"]
-    windows = tokjax.encode_windows(tokenizer, texts, max_length=5, stride=2)
-    values = np.arange(len(windows.batch.ids))
-    merged = tokjax.align.merge_windows(windows, values, stride=2)
-    for text_ids in ([1, 2, 3], [0, 3], [2], [0, 1, 2, 3]):
-        selected = np.flatnonzero(np.isin(windows.text_ids, text_ids))
-        part = tokjax.Windows([windows.batch[i] for i in selected], windows.text_ids[selected])
-        part_values = np.concatenate([values[slice(*windows.batch.row_splits[i : i + 2])] for i in selected])
-        merged_part = tokjax.align.merge_windows(part, part_values, stride=2)
-        rows = [merged.values[slice(*merged.row_splits[row : row + 2])].tolist() for row in text_ids]
-        assert merged_part.values.tolist() == [*itertools.chain(*rows)]
-        assert np.diff(merged_part.row_splits).tolist() == [*map(len, rows)]
 
 
 def test_invalid_windows_are_rejected(tokenizer):

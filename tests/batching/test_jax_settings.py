@@ -90,22 +90,6 @@ def test_flat_tokens(name):
     assert_equal(expected, run_with_strict_settings(function, jax.device_put(RAGGED)))
 
 
-@pytest.mark.slow
-def test_packing_with_a_loss_mask_and_random_draws():
-    pack = partial(tokjax.pack_blocks, block_size=40, pad_id=-1, eos_id=3)
-    inputs = jax.device_put((RAGGED, LOSS_MASK))
-    packed = run_with_strict_settings(lambda r, m: pack(r, loss_mask=m), *inputs)
-    assert_equal(pack(RAGGED, loss_mask=LOSS_MASK), packed)
-    key = jax.random.key(0)
-    drawn = run_with_strict_settings(tokjax.objectives.draw_uniform, key, (3, 4))
-    assert drawn.tolist() == jax.random.uniform(key, (3, 4)).tolist()
-    blocks = jax.device_put(pack(RAGGED, loss_mask=LOSS_MASK))
-    exported = run_with_strict_settings(tokjax.PackedBlocks.to_huggingface, blocks)
-    assert_equal(
-        pack(RAGGED, loss_mask=LOSS_MASK).to_huggingface()["labels"].astype(np.int32), exported["labels"]
-    )
-
-
 @pytest.mark.parametrize("name", mark_slow_except(ROW_FUNCTIONS, EXPORTED_FIRST))
 def test_symbolic_shapes(name):
     function, *arrays = ROW_FUNCTIONS[name]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-import tokjax
 from tests.oracles import length_buckets as oracle
+from tests.support.rejections import rejects
 from tokjax import LengthBuckets
 
 small_lengths = st.lists(st.integers(0, 14), min_size=1, max_size=12)
@@ -142,18 +142,5 @@ def test_repr_pickle_hash_and_equality():
     ],
 )
 def test_invalid_arguments_are_rejected(call, message):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+    with rejects(message):
         call()
-
-
-def test_datasets_and_loaders_with_length_buckets(tmp_path):
-    tokenizer = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
-    texts = ["x" * (i % 23) for i in range(100)]
-    buckets = LengthBuckets.fit([i % 23 + 1 for i in range(100)], 3)
-    field = tokjax.BucketedTokenField(tokenizer, buckets, max_tokens=buckets[-1])
-    assert field.bucket_boundaries == buckets.boundaries
-    tokjax.write_dataset(texts, field, tmp_path / "bucketed")
-    tokjax.write_dataset(texts, tokjax.TokenizedTextField(tokenizer), tmp_path / "tokens")
-    for name, options in (("bucketed", {}), ("tokens", {"bucket_boundaries": buckets})):
-        loader = tokjax.BucketedLoader(tokjax.open_dataset(tmp_path / name), batch_size=8, **options)
-        assert {batch.ids.shape[1] for batch in loader} == set(buckets)

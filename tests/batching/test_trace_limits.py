@@ -1,6 +1,5 @@
 """Tests of `limit_traces` on jitted steps."""
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import jax
@@ -10,8 +9,9 @@ import pytest
 
 import tokjax
 from tests.project.test_imports import find_loaded_modules
+from tests.support.rejections import rejects
 from tokjax import LengthBuckets, limit_traces
-from tokjax.errors import InvalidArgumentError, TooManyTracesError
+from tokjax.errors import TooManyTracesError
 
 
 def embed_batch(table, batch):
@@ -111,37 +111,23 @@ def test_weak_types_and_static_arguments_are_shown():
 
 
 def test_inside_other_transformations(table):
-    """Donated arguments, gradients, vmap and scan are traced once each, for any number of calls."""
+    """Gradients and vmap are traced once each, for any number of calls."""
 
     def loss(table, ids):
         return jnp.sum(table["w"][ids] ** 2)
 
-    gradient_result, row_result, scan_result = (
-        limit_traces(loss, 1, name=name) for name in ("grad", "vmap", "scan")
-    )
+    in_grad, in_vmap = (limit_traces(loss, 1, name=name) for name in ("grad", "vmap"))
 
-    @partial(jax.jit, donate_argnums=0)
+    @jax.jit
     def step(table, ids):
-        gradient = jax.grad(gradient_result)(table, ids)
-        by_row = jax.vmap(row_result, in_axes=(None, 0))(table, ids)
-        total, _ = jax.lax.scan(lambda sum_, row: (sum_ + scan_result(table, row), None), jnp.float32(0), ids)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, table, gradient), by_row.sum() - total
+        return jax.grad(in_grad)(table, ids), jax.vmap(in_vmap, in_axes=(None, 0))(table, ids).sum()
 
-    ids = jnp.ones((2, 4), jnp.int32)
     for _ in range(3):
-        table, difference = step(table, ids)
-        assert float(difference) == pytest.approx(0, abs=1e-5)
-    assert gradient_result.traces == ({"table['w']": "float32[300]", "ids": "int32[2,4]"},)
-    assert row_result.traces == scan_result.traces == ({"table['w']": "float32[300]", "ids": "int32[4]"},)
+        step(table, jnp.ones((2, 4), jnp.int32))
+    assert in_grad.traces == ({"table['w']": "float32[300]", "ids": "int32[2,4]"},)
+    assert in_vmap.traces == ({"table['w']": "float32[300]", "ids": "int32[4]"},)
     with pytest.raises(TooManyTracesError, match="grad was traced 2 times"):
         step(table, jnp.ones((3, 4), jnp.int32))
-
-
-def test_guard_returns_the_result_of_the_function(table):
-    batch = make_padded(4)
-    guard = limit_traces(embed_batch, 1)
-    assert (guard.__name__, guard.__wrapped__) == ("embed_batch", embed_batch)
-    assert float(jax.jit(guard)(table, batch=batch)) == float(embed_batch(table, batch))
 
 
 def test_calls_without_tracing_are_not_counted(table):
@@ -150,15 +136,6 @@ def test_calls_without_tracing_are_not_counted(table):
         for length in (3, 4):
             jax.jit(guard)(table, make_padded(length))
     assert guard.traces == ()
-
-
-def test_threads_share_one_count(table):
-    guard = limit_traces(embed_batch, 1)
-    step = jax.jit(guard)
-    step(table, make_padded(4))
-    with ThreadPoolExecutor(4) as pool:
-        calls = [pool.submit(step, table, make_padded(5)) for _ in range(4)]
-    assert all(isinstance(call.exception(), TooManyTracesError) for call in calls)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +153,7 @@ def test_threads_share_one_count(table):
     ],
 )
 def test_invalid_arguments_are_rejected(call, message):
-    with pytest.raises(InvalidArgumentError, match=message):
+    with rejects(message):
         call()
 
 

@@ -1,6 +1,5 @@
 """Tests of prefix language modelling, against an oracle."""
 
-import numpy as np
 from hypothesis import given, strategies as st
 
 import tokjax
@@ -17,16 +16,3 @@ def test_prefix_lm(data, batch, length):
     assert actual.labels.tolist() == [row[0] for row in rows]
     assert actual.prefix_mask.tolist() == [row[1] for row in rows]
     assert actual.prefix_lengths.tolist() == [row[2] for row in rows]
-
-
-def test_all_prefix_lengths_are_equally_likely():
-    ids = np.ones((20_000, 6), np.int32)
-    mask = np.array([[1, 1, 0, 1, 1, 1]] * 20_000)
-    actual = tokjax.objectives.prefix_lm(
-        ids, mask, tokjax.objectives.draw_uniform(np.random.default_rng(0), (20_000,))
-    )
-    counts = np.bincount(actual.prefix_lengths)
-    assert counts[0] == 0
-    assert (abs(counts[1:] - 5000) < 4 * 5000**0.5).all()
-    assert len(counts) == 5
-    assert ((actual.labels != -100).sum(1) == 5 - actual.prefix_lengths).all()

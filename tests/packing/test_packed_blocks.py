@@ -183,47 +183,6 @@ def make_llama(torch, transformers):
 
 
 @pytest.mark.slow
-def test_transformers_models_separate_documents_of_several_blocks():
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    calls = []
-
-    def attend(module, query, key, value, attention_mask, **options):
-        """Attends within each segment of the flattened batch, as FlashAttention does."""
-        calls.append(options["max_length_q"])
-        bounds = options["cu_seq_lens_q"].tolist()
-        batch, heads, length, _ = query.shape
-        flat = [
-            each.transpose(1, 2).reshape(1, -1, each.shape[1], each.shape[3]) for each in (query, key, value)
-        ]
-        parts = [
-            torch.nn.functional.scaled_dot_product_attention(
-                *(each[:, start:stop].transpose(1, 2) for each in flat), is_causal=True
-            ).transpose(1, 2)
-            for start, stop in itertools.pairwise(bounds)
-        ]
-        return torch.cat(parts, dim=1).reshape(batch, length, heads, -1), None
-
-    transformers.AttentionInterface.register("segments", attend)
-    model = make_llama(torch, transformers)
-    with torch.no_grad():
-        alone = [model(input_ids=torch.tensor([row])).logits[0] for row in LLAMA_ROWS]
-    blocks = tokjax.pack_blocks(
-        tokjax.ragged_from_rows(LLAMA_ROWS), block_size=8, pad_id=0, strategy="first_fit"
-    )
-    assert blocks.segment_ids.max(axis=1).tolist() == [1, 2]
-    batch = {
-        name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
-        for name, values in blocks.to_huggingface(flash_attention=True).items()
-    }
-    model.set_attn_implementation("segments")
-    with torch.no_grad():
-        logits = model(**batch, use_cache=False).logits
-    assert calls == [5, 5]
-    actual = torch.cat([logits[torch.from_numpy(blocks.document_ids == i)] for i in range(len(LLAMA_ROWS))])
-    torch.testing.assert_close(actual, torch.cat(alone), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
 def test_transformers_models_separate_documents_without_a_cache():
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model = make_llama(torch, transformers)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-import tokjax
 from tests.support.numpy_jax_agreement import assert_agrees, assert_agrees_in_jax
+from tests.support.rejections import rejects
 from tests.support.variants import mark_slow_except
 from tokjax.packing import split_preference_pairs
 
@@ -45,16 +45,6 @@ def test_shapes(shape):
     assert_agrees_in_jax(split_preference_pairs, expected, arrays, eager=True)
 
 
-def test_labels_do_not_cross_sides():
-    rows = tokjax.ragged_from_rows([[5, 6, 5, 7], [8, 9, 8]])
-    blocks = tokjax.pack_blocks(rows, block_size=8, pad_id=0)
-    sides = split_preference_pairs(blocks.segment_ids, [[0, 0, 1, 1, 0, 0, 1, 1]])
-    labels = blocks._replace(segment_ids=sides.segment_ids).causal_lm_labels()
-    assert labels.tolist() == [[6, -100, 7, -100, 9, -100, -100, -100]]
-
-
 def test_shapes_must_be_equal():
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"rejected has shape \(2,\), and ids \(3,\)"
-    ):
+    with rejects(r"rejected has shape \(2,\), and ids \(3,\)"):
         split_preference_pairs(np.ones(3, np.int32), np.ones(2))

@@ -57,7 +57,7 @@ def spans_from_characters(
     >>> spans_from_characters(["💩This"], [[(2, 6, "X")]], unit="utf16")
     [[(5, 9, 'X')]]
     """
-    return _convert_spans(texts, spans, unit, _convert_to_bytes, unit_to_byte_spans)
+    return _convert_spans(texts, spans, unit, unit_to_byte_spans, first=0)
 
 
 def spans_to_characters(
@@ -80,7 +80,7 @@ def spans_to_characters(
     >>> spans_to_characters(["Zoë 🙃"], [[(1, 5, "PER"), (6, 10, "MISC")]])
     [[(0, 3, 'PER'), (4, 5, 'MISC')]]
     """
-    return _convert_spans(texts, spans, unit, _convert_to_characters, _byte_to_unit_spans)
+    return _convert_spans(texts, spans, unit, _byte_to_unit_spans, first=1)
 
 
 def unit_to_byte_spans(text: Text, spans: Spans, unit: Unit = "codepoint") -> NDArray[np.int64]:
@@ -158,85 +158,6 @@ def _is_valid(text: Text, spans: NDArray[np.int64], unit: Unit) -> bool:
     return bool(_is_in_text(spans, 0, units[-1]).all() and np.isin(spans, units).all())
 
 
-class _CharacterIndex(NamedTuple):
-    """Positions of the characters of many texts.
-
-    In an ASCII text each character is one byte. The other texts are concatenated with a NUL after each:
-
-        text           "Zoë 🙃"
-        bytes          5A 6F C3 AB 20 F0 9F 99 83 00
-        leads          0  1  2     4  5           9         character i starts at byte leads[i] of the text
-
-    Attributes:
-        leads: index in the concatenation of each byte that starts a character or ends a text, `int64`.
-        first_lead: index in `leads` of the first character of each text, `int64`, shape `(texts,)`; 0 for
-            ASCII texts.
-        num_characters: number of characters of each text, `int64`, shape `(texts,)`.
-        num_bytes: number of bytes of each text, `int64`, shape `(texts,)`.
-        is_ascii: whether each text is ASCII, `bool`, shape `(texts,)`.
-        is_plain: whether each character of a text has exactly one lead, `bool`, shape `(texts,)`. False where
-            a `str` contains both halves of a surrogate pair, or `bytes` are not UTF-8; these texts are
-            converted separately.
-    """
-
-    leads: NDArray[np.int64]
-    first_lead: NDArray[np.int64]
-    num_characters: NDArray[np.int64]
-    num_bytes: NDArray[np.int64]
-    is_ascii: NDArray[np.bool_]
-    is_plain: NDArray[np.bool_]
-
-
-def _index_characters(texts: Sequence[Text], has_spans: NDArray[np.bool_]) -> _CharacterIndex:
-    """Finds the characters of the texts that have spans."""
-    is_ascii = np.fromiter((text.isascii() for text in texts), bool, len(texts))
-    num_characters = np.fromiter(map(len, texts), np.int64, len(texts))
-    num_bytes, first_lead, is_plain = num_characters.copy(), np.zeros_like(num_characters), is_ascii.copy()
-    wide = np.flatnonzero(has_spans & ~is_ascii)
-    inputs = [texts[row] for row in wide.tolist()]
-    encoded = [to_utf8(text) for text in inputs]
-    joined = np.frombuffer(b"\0".join([*encoded, b""]), np.uint8)
-    leads = np.flatnonzero(joined & 0xC0 != 0x80)
-    num_bytes[wide] = [*map(len, encoded)]
-    num_characters[wide] = [len(text if isinstance(text, str) else to_characters(text)) for text in inputs]
-    splits = np.searchsorted(leads, make_row_splits(num_bytes[wide] + 1))
-    first_lead[wide] = splits[:-1]
-    is_plain[wide] = np.diff(splits) - 1 == num_characters[wide]
-    return _CharacterIndex(leads, first_lead, num_characters, num_bytes, is_ascii, is_plain)
-
-
-def _convert_to_bytes(
-    texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns spans of bytes, and whether each span was converted."""
-    is_sentinel = (bounds == -1).all(axis=1)
-    is_converted = is_sentinel | _is_in_text(bounds, 0, texts.num_characters[rows])
-    is_converted &= texts.is_plain[rows]
-    converted = bounds + 1
-    wide = np.flatnonzero(is_converted & ~is_sentinel & ~texts.is_ascii[rows])
-    first = texts.first_lead[rows[wide], None]
-    converted[wide] = texts.leads[first + bounds[wide]] - texts.leads[first] + 1
-    return converted, is_converted
-
-
-def _convert_to_characters(
-    texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns spans of characters, and whether each span was converted."""
-    is_sentinel = (bounds == 0).all(axis=1)
-    is_converted = is_sentinel | _is_in_text(bounds, 1, texts.num_bytes[rows] + 1)
-    is_converted &= texts.is_plain[rows]
-    converted = bounds - 1
-    wide = np.flatnonzero(is_converted & ~is_sentinel & ~texts.is_ascii[rows])
-    first = texts.first_lead[rows[wide]]
-    starts, stops = (bounds[wide] - 1 + texts.leads[first, None]).T
-    before = np.searchsorted(texts.leads, starts, "right") - 1
-    # Round outward. An empty span inside a character becomes the empty span at its start.
-    after = np.where(starts == stops, before, np.searchsorted(texts.leads, stops))
-    converted[wide] = np.stack([before - first, after - first], axis=1)
-    return converted, is_converted
-
-
 def _is_in_text(
     bounds: NDArray[np.int64], minimum: int, maximum: NDArray[np.int64] | int
 ) -> NDArray[np.bool_]:
@@ -249,18 +170,18 @@ def _convert_spans(
     texts: Sequence[Text],
     spans: Sequence[Sequence[LabelledSpan]],
     unit: Unit,
-    convert: Callable[..., tuple[NDArray[np.int64], NDArray[np.bool_]]],
-    convert_one_text: Callable[[Text, Any, Unit], NDArray[np.int64]],
+    convert: Callable[[Text, Any, Unit], NDArray[np.int64]],
+    *,
+    first: int,
 ) -> list[list[LabelledSpan]]:
-    """Converts all spans with array operations, and the spans of unusual texts one text at a time.
+    """Converts the spans of ASCII texts together, by a shift, and those of others one text at a time.
 
     Args:
         texts: the texts.
         spans: a list of spans `(start, stop, label)` for each text.
         unit: the unit of the characters.
-        convert: array conversion of the spans of all texts, where the unit is the code point; it also returns
-            whether each span was converted.
-        convert_one_text: conversion of the other spans of one text, which also raises for invalid spans.
+        convert: conversion of the spans of one text, which also raises for invalid spans.
+        first: first position of a text in `spans`, 0 for characters and 1 for bytes.
     """
     check_unit(unit)
     check_texts(texts)
@@ -270,22 +191,22 @@ def _convert_spans(
         raise InvalidArgumentError(
             f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one row for each text"
         )
-    flat = build_flat_spans(spans)
-    counts = np.diff(flat.row_splits)
-    rows = np.repeat(np.arange(len(texts)), counts)
-    bounds = inputs = np.stack([flat.starts, flat.stops], axis=1)
-    is_converted = np.zeros(len(rows), bool)
-    if unit == "codepoint":
-        bounds, is_converted = convert(_index_characters(texts, counts > 0), inputs, rows)
-    bounds = bounds.copy()
+    starts, stops, labels, row_splits = build_flat_spans(spans)
+    rows = np.repeat(np.arange(len(texts)), np.diff(row_splits))
+    inputs = np.stack([starts, stops], axis=1)
+    # (a line break of two characters is one grapheme, also in ASCII)
+    is_ascii = np.array([unit != "grapheme" and text.isascii() for text in texts], bool)
+    ends = np.array([len(text) + first for text in texts], np.int64)
+    is_converted = is_ascii[rows] & _is_in_text(inputs, first, ends[rows])
+    bounds = inputs + 1 - 2 * first
     for row in np.unique(rows[~is_converted]).tolist():
-        part = slice(*flat.row_splits[row : row + 2])
+        part = slice(*row_splits[row : row + 2])
         try:
-            bounds[part] = convert_one_text(texts[row], inputs[part], unit)
+            bounds[part] = convert(texts[row], inputs[part], unit)
         except OffsetsContractError as error:
             raise OffsetsContractError(f"text {row}: {error}") from error
-    converted = [*zip(*bounds.T.tolist(), flat.labels, strict=True)]
-    return [converted[start:stop] for start, stop in pairwise(flat.row_splits.tolist())]
+    converted = [*zip(*bounds.T.tolist(), labels, strict=True)]
+    return [converted[start:stop] for start, stop in pairwise(row_splits.tolist())]
 
 
 def check_unit(unit: Unit) -> None:

@@ -1,7 +1,7 @@
 """Flat tokens: the tokens of all texts of a batch in one array, and those of them that can carry a label.
 
 All forms of input (results, batches, windows, arrays of offsets) become `FlatTokens`. `select_tokens` then
-finds the tokens that have bytes, and returns them as rows that `token_search` can search:
+finds the tokens that have bytes, and returns them as rows that can be searched for spans:
 
     batch          [CLS]  in     New    [SEP]   |  [CLS]  hi     [SEP]
     offsets        (0,0)  (1,3)  (4,7)  (0,0)   |  (0,0)  (1,3)  (0,0)
@@ -11,20 +11,35 @@ finds the tokens that have bytes, and returns them as rows that `token_search` c
     rows           low    1  5     the tokens 1:3 and 5:6
                    high   3  6
 
+The tokens of a row are in the order of their text, so that the tokens of a span are contiguous, and two
+searches in sorted arrays find them. Tokens that *touch* a span share a byte with it; tokens that it
+*contains* lie inside it:
+
+    byte          1   2   3   4   5   6   7   8
+    token         |0          |1      |2      |3  |
+    starts        1           4       6       8
+    stops         4           6       8       9
+    span                          |-----------|              start 5, stop 8
+
+    touched       first = number of stops  <= 5 = 1,  after = number of starts <  8 = 3:  tokens 1 and 2
+    contained     first = number of starts <  5 = 2,  after = number of stops  <= 8 = 3:  token 2
+
+The spans of all rows are searched by bisection, one vectorized step at a time, each span in its own row.
+
 Tokens, words and characters that are looked up are 0-based, as indices are. Bytes are 1-based, as offsets
 are. See docs/alignment.md for which tokens of a span are labelled.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.arrays import as_integers, is_jax, is_traced
+from tokjax._util.arrays import as_integers, compute_prefix_maximum, count_bits, is_jax, is_traced
 from tokjax._util.checks import check_int
-from tokjax.align.token_search import TokenRows
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
@@ -32,13 +47,17 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
+    from tokjax._util.arrays import Array
     from tokjax.core.utf8 import Text
 
 
-BLOCK = 1 << 15
-"""Number of tokens that are processed together, so that intermediate arrays stay in the processor's cache."""
+_Condition: TypeAlias = "tuple[Array, Callable[[Any, Any], Any]]"
+_USUAL_MAX_TOKENS = 7
+"""Number of tokens that few spans exceed."""
 
 
 class FlatTokens(NamedTuple):
@@ -77,9 +96,9 @@ class FlatTokens(NamedTuple):
         """Number of texts."""
         return self.num_rows if self.text_ids is None else int(self.text_ids.max(initial=-1)) + 1
 
-    def get_text(self, row: int) -> int:
-        """Returns the index of the text of a row."""
-        return row if self.text_ids is None else int(self.text_ids[row])
+    def get_text(self, row: Any) -> Any:
+        """Returns the index of the text of a row, or those of several rows."""
+        return row if self.text_ids is None else self.text_ids[row]
 
     def get_row(self, token: int) -> int:
         """Returns the index of the row that holds a token."""
@@ -90,14 +109,58 @@ class FlatTokens(NamedTuple):
         return token - int(self.row_splits[self.get_row(token)])
 
 
+class TokenRows(NamedTuple):
+    """Tokens in rows: row `i` is `low[i]:high[i]`. Tokens between rows are ignored.
+
+    Attributes:
+        starts: first byte of each token, shape `(n,)`.
+        stops: one past the last byte of each token, shape `(n,)`.
+        low: index of the first token of each row, shape `(rows,)`.
+        high: one past the index of the last token of each row, shape `(rows,)`.
+        longest: maximum number of tokens of a row.
+    """
+
+    starts: Array
+    stops: Array
+    low: Any
+    high: Any
+    longest: int
+
+
+class SpanQueries(NamedTuple):
+    """The spans to find tokens for; `(0, 0)` has no tokens.
+
+    Attributes:
+        starts: first byte of each span, shape `(spans,)`.
+        stops: one past the last byte of each span, shape `(spans,)`.
+        rows: index of the row of tokens of each span, shape `(spans,)`.
+    """
+
+    starts: Array
+    stops: Array
+    rows: Any
+
+
+class TokenRanges(NamedTuple):
+    """The range of tokens `first:after` of each span; empty where `first == after`.
+
+    Attributes:
+        first: index of the first token of each span, shape `(spans,)`.
+        after: one past the index of the last token of each span, shape `(spans,)`.
+    """
+
+    first: Any
+    after: Any
+
+
 class TokenSelection(NamedTuple):
     """The tokens that can carry a label, as arrays that can be searched for spans.
 
     Attributes:
         is_selected: whether each token can carry a label, `bool`, shape `(n,)`.
-        rows: tokens in the order of their text: all selected tokens, and possibly others.
-        indices: index in the flat tokens of each token of `rows`, `int64`, shape `(m,)`; `None` if `rows`
-            holds all tokens at their original indices.
+        rows: the selected tokens, in the order of their text.
+        indices: index in the flat tokens of each of them, `int64`, shape `(m,)`; `None` if they are the flat
+            tokens without those at the ends of rows.
     """
 
     is_selected: NDArray[np.bool_]
@@ -226,9 +289,7 @@ def select_tokens(
         InvalidArgumentError: tokens are not in the order of their text, or `first_subword_only` is set and
             they have no `word_ids`.
     """
-    starts, stops = tokens.offsets[:, 0], tokens.offsets[:, 1]
-    has_bytes, overlaps_next = _compare_offsets(starts, stops)
-    is_selected = has_bytes
+    is_selected = tokens.offsets[:, 0] < tokens.offsets[:, 1]
     sequences = tokens.sequence_ids
     if sequences is not None and (sequence_id or sequences.max(initial=0) > 0):
         is_selected = is_selected & (sequences == sequence_id)
@@ -236,23 +297,36 @@ def select_tokens(
         is_selected = is_selected & ~exclude
     if first_subword_only:
         is_selected = _find_first_subwords(tokens, is_selected)
-    # Usually all tokens except a special token at either end of a row have bytes. Then the arrays are
-    # searched as they are. Otherwise the selected tokens are gathered.
-    rows = _build_inner_rows(starts, stops, has_bytes, tokens.row_splits)
-    if rows is not None and not len(_find_unordered(rows, overlaps_next)):
-        return TokenSelection(is_selected, rows, None)
-    indices = np.flatnonzero(is_selected)
-    splits = np.searchsorted(indices, tokens.row_splits)
-    rows = _build_rows(starts[indices], stops[indices], splits[:-1], splits[1:])
-    unordered = _find_unordered(rows, rows.stops[:-1] > rows.starts[1:])
+    starts, stops = tokens.offsets.T
+    low, high = tokens.row_splits[:-1].copy(), tokens.row_splits[1:].copy()
+    if len(is_selected):
+        low += (low < high) & ~is_selected[np.minimum(low, len(is_selected) - 1)]
+        high -= (low < high) & ~is_selected[high - 1]
+    indices = None
+    if np.count_nonzero(is_selected) != (high - low).sum():  # not only a special token at either end of a row
+        indices = np.flatnonzero(is_selected)
+        starts, stops = starts[indices], stops[indices]
+        splits = np.searchsorted(indices, tokens.row_splits)
+        low, high = splits[:-1], splits[1:]
+    rows = TokenRows(starts, stops, low, high, int((high - low).max(initial=0)))
+    unordered = _find_unordered(rows)
     if len(unordered):
-        token = int(indices[unordered[0]])
+        token = int(unordered[0] if indices is None else indices[unordered[0]])
         raise InvalidArgumentError(
             f"text {tokens.get_row(token)}: token {tokens.get_index_in_row(token)} has the span "
             f"{tuple(tokens.offsets[token].tolist())}, and the next one starts or stops earlier; tokens must "
             "be in the order of their text"
         )
     return TokenSelection(is_selected, rows, indices)
+
+
+def _find_unordered(rows: TokenRows) -> NDArray[np.int64]:
+    """Returns the tokens whose successor in the row starts or stops earlier: such rows cannot be searched."""
+    pairs = np.flatnonzero(rows.stops[:-1] > rows.starts[1:])  # few, and others are in order
+    row = np.searchsorted(rows.high, pairs, "right")
+    low, high = (bounds.take(row, mode="clip") for bounds in (rows.low, rows.high))
+    decreases = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
+    return pairs[(low <= pairs) & (pairs + 1 < high) & decreases]  # type: ignore[no-any-return]
 
 
 def _as_results(offsets: Any) -> Any:
@@ -295,20 +369,6 @@ def _read_array(offsets: NDArray[np.int64], word_ids: Any) -> FlatTokens:
     return FlatTokens(offsets.reshape(-1, 2), splits, shape, len(shape) == 2, word_ids)
 
 
-def _build_inner_rows(
-    starts: Any, stops: Any, is_selected: Any, splits: NDArray[np.int64]
-) -> TokenRows | None:
-    """Returns rows over the given arrays, or `None` if tokens inside a row are unselected too."""
-    low, high = splits[:-1].copy(), splits[1:].copy()
-    if len(is_selected):
-        last = len(is_selected) - 1
-        low += (low < high) & ~is_selected[np.minimum(low, last)]
-        high -= (low < high) & ~is_selected[high - 1]
-    if np.count_nonzero(is_selected) != (high - low).sum():
-        return None
-    return _build_rows(starts, stops, low, high)
-
-
 def _find_first_subwords(tokens: FlatTokens, is_selected: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Returns whether each token is the first selected token of its word, `bool`, shape `(n,)`."""
     if tokens.word_ids is None:
@@ -326,41 +386,88 @@ def _find_first_subwords(tokens: FlatTokens, is_selected: NDArray[np.bool_]) -> 
     return is_first_subword
 
 
-def _build_rows(starts: Any, stops: Any, low: NDArray[np.int64], high: NDArray[np.int64]) -> TokenRows:
-    return TokenRows(starts, stops, low, high, int((high - low).max(initial=0)))
+def find_touched_tokens(xp: Any, tokens: TokenRows, spans: SpanQueries) -> TokenRanges:
+    """Returns the tokens that share a byte with each span."""
+    return _search(xp, tokens, spans, (tokens.stops, operator.le), (tokens.starts, operator.lt))
 
 
-def _compare_offsets(starts: Any, stops: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns whether each token has bytes, and whether it stops after the next one starts.
+def find_contained_tokens(xp: Any, tokens: TokenRows, spans: SpanQueries) -> TokenRanges:
+    """Returns the tokens that lie inside each span."""
+    return _search(xp, tokens, spans, (tokens.starts, operator.lt), (tokens.stops, operator.le))
 
-    The offsets of many texts do not fit into the processor's cache. Working in blocks reads them from memory
-    once for both comparisons.
+
+def assign_to_first_span(xp: Any, ranges: TokenRanges) -> TokenRanges:
+    """Assigns each token to the first of the spans that have it.
+
+    Each range then starts where the ranges before it have ended:
+
+        first:after           0:4   2:3   3:6
+        maximum of after      4     4     6
+        result                0:4   4:4   4:6
     """
-    has_bytes, overlaps_next = np.empty(len(starts), bool), np.empty(max(len(starts) - 1, 0), bool)
-    for start in range(0, len(starts), BLOCK):
-        stop = start + BLOCK
-        np.less(starts[start:stop], stops[start:stop], out=has_bytes[start:stop])
-        after = starts[start + 1 : stop + 1]
-        np.greater(stops[start : start + len(after)], after, out=overlaps_next[start:stop])
-    return has_bytes, overlaps_next
+    if not ranges.first.shape[0]:
+        return ranges
+    assigned = compute_prefix_maximum(ranges.after)
+    first = xp.maximum(ranges.first[1:], assigned[:-1])
+    first = xp.concatenate([ranges.first[:1], first])
+    return TokenRanges(first, xp.maximum(first, ranges.after))
 
 
-def _find_unordered(rows: TokenRows, overlaps_next: Any) -> NDArray[np.int64]:
-    """Returns the tokens whose successor in the row starts or stops earlier: such rows cannot be searched.
+def _search(
+    xp: Any, tokens: TokenRows, spans: SpanQueries, is_earlier: _Condition, is_within: _Condition
+) -> TokenRanges:
+    """Returns the tokens from the first that is not before each span, up to the last that is not after it.
 
     Args:
-        rows: the tokens.
-        overlaps_next: whether each token stops after the next one starts, shape `(n - 1,)`; overwritten at
-            the ends of rows. Only these tokens can be out of order.
+        xp: NumPy or `jax.numpy`.
+        tokens: the tokens.
+        spans: the spans.
+        is_earlier: condition of a token before the span: its start or stop is below that of the span.
+        is_within: condition of a token that is not after the span: its start or stop is below its stop.
     """
-    is_nonempty = rows.high > rows.low
-    ends = rows.high[is_nonempty] - 1
-    overlaps_next[ends[ends < len(overlaps_next)]] = False
-    pairs = np.flatnonzero(overlaps_next)
-    row = np.searchsorted(rows.high, pairs, "right")
-    is_in_row = (row < len(rows.high)) & (rows.low.take(row, mode="clip") <= pairs)
-    decreases = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
-    return pairs[is_in_row & decreases]  # type: ignore[no-any-return]
+    steps, high = count_bits(tokens.longest), tokens.high[spans.rows]
+    first = _bisect(xp, tokens.low[spans.rows], high, steps, is_earlier, spans.starts)
+    if xp is not np:
+        return TokenRanges(first, _bisect(xp, first, high, steps, is_within, spans.stops))
+    # The end of a span is close to its first token: search there first, and in the rest of the row only for
+    # the few spans that are longer.
+    near = np.minimum(first + _USUAL_MAX_TOKENS, high)
+    after = _bisect(np, first, near, _USUAL_MAX_TOKENS.bit_length(), is_within, spans.stops)
+    rest = np.flatnonzero((after == near) & (near < high))
+    after[rest] = _bisect(np, near[rest], high[rest], steps, is_within, spans.stops[rest])
+    return TokenRanges(first, after)
+
+
+def _bisect(xp: Any, low: Array, high: Array, steps: int, condition: _Condition, targets: Array) -> Array:
+    """Returns the first index of each range `low:high` at which the condition does not hold, or `high`.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        low: start of each range, shape `(spans,)`.
+        high: stop of each range, shape `(spans,)`.
+        steps: number of bits of the longest range.
+        condition: values, which do not decrease within a range, shape `(n,)`, and their comparison with a
+            target.
+        targets: one target for each range, shape `(spans,)`.
+    """
+    values, is_before = condition
+    if not values.shape[0]:
+        return low
+    last = high - 1
+
+    def advance(step: Any, before: Array) -> Array:
+        """Moves `before`, the last index whose value is known to be before the target, by a power of 2."""
+        probe = xp.minimum(before + (1 << (steps - 1 - step)), last)
+        return xp.where(is_before(values[probe], targets), probe, before)  # type: ignore[no-any-return]
+
+    before = low - 1
+    if xp is np:
+        for step in range(steps):
+            before = advance(step, before)
+        return before + 1
+    import jax  # noqa: PLC0415 (loaded already)
+
+    return jax.lax.fori_loop(0, steps, advance, before) + 1  # type: ignore[no-any-return]
 
 
 def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0) -> int | None:
@@ -378,7 +485,8 @@ def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0
     offsets = _get_column(result, "offsets")
     position = check_int("byte", byte, minimum=1)
     contains_byte = (offsets[:, 0] <= position) & (position < offsets[:, 1])
-    return _find_first(contains_byte & (_get_column(result, "sequence_ids") == sequence_id))
+    positions = np.flatnonzero(contains_byte & (_get_column(result, "sequence_ids") == sequence_id))
+    return int(positions[0]) if len(positions) else None
 
 
 def char_to_token(
@@ -466,9 +574,3 @@ def _check_token_index(result: TokenizationResult, token: int) -> int:
     if position >= len(result):
         raise InvalidArgumentError(f"token is {position}, and the result has {len(result)} tokens")
     return position
-
-
-def _find_first(mask: NDArray[np.bool_]) -> int | None:
-    """Returns the index of the first true entry, or `None`."""
-    positions = np.flatnonzero(mask)
-    return int(positions[0]) if len(positions) else None

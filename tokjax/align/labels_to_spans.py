@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import unicodedata
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tokjax._util.arrays import Array, is_traced
 from tokjax._util.checks import check_int
 from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
-from tokjax.align.offset_trimming import join_texts, mark_whitespace, trim_token_spans
-from tokjax.align.tagset import check_tagset
+from tokjax.align.offset_trimming import join_texts, trim_token_spans
+from tokjax.align.tagset import FIRST, LAST, check_tagset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.align.flat_tokens import FlatTokens
-    from tokjax.align.offset_trimming import JoinedTexts, TextWhitespace
-    from tokjax.align.spans import LabelledSpan
+    from tokjax.align.offset_trimming import JoinedTexts
     from tokjax.align.tagset import TagSet
-    from tokjax.core.ragged import Ragged
-    from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
     from tokjax.core.utf8 import Text
 
 
@@ -33,39 +30,6 @@ _MAX_MARK_BYTES = 256
 """Number of bytes after a span in which removed characters are searched."""
 
 
-class _Options(TypedDict, total=False):
-    """The options of `spans_from_labels`, for its overloads."""
-
-    strict: bool
-    first_subword_only: bool
-    ignore_index: int
-    texts: Sequence[Text] | None
-    word_ids: Array | None
-    sequence_id: int
-    index_base: Literal[0, 1]
-
-
-@overload
-def spans_from_labels(
-    offsets: TokenizationResult,
-    tag_ids: Array,
-    tagset: TagSet,
-    **options: Unpack[_Options],
-) -> list[LabelledSpan]: ...
-@overload
-def spans_from_labels(
-    offsets: TokenizationBatch | Ragged | Windows | MergedWindows | Sequence[TokenizationResult],
-    tag_ids: Array,
-    tagset: TagSet,
-    **options: Unpack[_Options],
-) -> list[list[LabelledSpan]]: ...
-@overload
-def spans_from_labels(
-    offsets: Array,
-    tag_ids: Array,
-    tagset: TagSet,
-    **options: Unpack[_Options],
-) -> list[Any]: ...
 def spans_from_labels(
     offsets: Any,
     tag_ids: Array,
@@ -134,11 +98,10 @@ def spans_from_labels(
             "array[attention_mask == 1]"
         )
     tags = tags.reshape(-1)
-    joined = None if texts is None else join_texts(texts)
-    whitespace = None if joined is None else mark_whitespace(tokens, joined)
+    joined = None if texts is None else join_texts(texts, tokens)
     is_skipped = tags == ignore_index
-    if whitespace is not None:
-        is_skipped |= whitespace.tokens
+    if joined is not None:
+        is_skipped |= joined.tokens
     selection = select_tokens(
         tokens, first_subword_only=first_subword_only, sequence_id=sequence_id, exclude=is_skipped
     )
@@ -147,11 +110,9 @@ def spans_from_labels(
     firsts, lasts = _find_span_tokens(tags[selected], splits, tagset, strict=strict)
     begins, ends = selected[firsts], selected[lasts]
     if first_subword_only:
-        ends = _find_word_ends(tokens, ends, sequence_id, whitespace)
-    starts, stops = (
-        _compute_token_spans(tokens, begins, whitespace)[:, 0],
-        _compute_token_spans(tokens, ends, whitespace)[:, 1],
-    )
+        ends = _find_word_ends(tokens, ends, sequence_id, joined)
+    first_spans, last_spans = (_compute_token_spans(tokens, each, joined) for each in (begins, ends))
+    starts, stops = first_spans[:, 0], last_spans[:, 1]
     if joined is not None and not joined.data.isascii():
         stops = _include_removed_marks(tokens, ends, stops, joined)
     if index_base == 0:
@@ -183,20 +144,19 @@ def _find_span_tokens(
     firsts = np.flatnonzero((classes >= 0) & ~continues[:-1])
     lasts = np.flatnonzero((classes >= 0) & ~continues[1:])
     if strict:
-        is_valid = tagset.can_start[tags[firsts]] & tagset.can_end[tags[lasts]]
+        first, last = (tagset.marked_position[tags[ends]] for ends in (firsts, lasts))
+        is_valid = (first & FIRST > 0) & (last & LAST > 0)
         firsts, lasts = firsts[is_valid], lasts[is_valid]
     return firsts, lasts
 
 
 def _compute_token_spans(
-    tokens: FlatTokens, indices: NDArray[np.int64], whitespace: TextWhitespace | None
+    tokens: FlatTokens, indices: NDArray[np.int64], texts: JoinedTexts | None
 ) -> NDArray[Any]:
     """Returns the spans of the tokens at `indices`, trimmed if texts are known, shape `(indices, 2)`."""
-    if whitespace is None:
+    if texts is None:
         return tokens.offsets[indices]
-    return trim_token_spans(
-        tokens, whitespace, indices, np.searchsorted(tokens.row_splits, indices, "right") - 1
-    )
+    return trim_token_spans(tokens, texts, indices, np.searchsorted(tokens.row_splits, indices, "right") - 1)
 
 
 def _include_removed_marks(
@@ -214,7 +174,7 @@ def _include_removed_marks(
     """
     stops = stops.copy()
     rows = np.searchsorted(tokens.row_splits, ends, "right") - 1
-    shift = texts.shift[rows if tokens.text_ids is None else tokens.text_ids[rows]]
+    shift = texts.shift[tokens.get_text(rows)]
     data = np.frombuffer(texts.data, np.uint8)
     next_starts = tokens.offsets[np.minimum(ends + 1, len(tokens.offsets) - 1), 0]
     for span in np.flatnonzero((data[stops + shift] >= 0xC0) & (next_starts != stops)).tolist():
@@ -229,17 +189,14 @@ def _include_removed_marks(
 
 
 def _find_word_ends(
-    tokens: FlatTokens, indices: NDArray[np.int64], sequence_id: int, whitespace: TextWhitespace | None
+    tokens: FlatTokens, indices: NDArray[np.int64], sequence_id: int, texts: JoinedTexts | None
 ) -> NDArray[np.int64]:
     """Returns the last token of the word of each token at `indices`."""
-    exclude = None if whitespace is None else whitespace.tokens
-    selected, word_starts = (
-        np.flatnonzero(
-            select_tokens(
-                tokens, first_subword_only=first_only, sequence_id=sequence_id, exclude=exclude
-            ).is_selected
-        )
+    exclude = None if texts is None else texts.tokens
+    selections = (
+        select_tokens(tokens, first_subword_only=first_only, sequence_id=sequence_id, exclude=exclude)
         for first_only in (False, True)
     )
+    selected, word_starts = (np.flatnonzero(selection.is_selected) for selection in selections)
     after = np.append(word_starts, len(tokens.offsets))[np.searchsorted(word_starts, indices, "right")]
     return selected[np.searchsorted(selected, after) - 1]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import reject_one_text
-from tokjax.align.flat_tokens import BLOCK, make_flat_tokens, reject_normalized_offsets
+from tokjax.align.flat_tokens import make_flat_tokens, reject_normalized_offsets
 from tokjax.align.spans import check_rows, find_span_row, format_span
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import to_utf8
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from tokjax.align.spans import SpanColumns
     from tokjax.core.utf8 import Text
 
+_BLOCK = 1 << 15
+"""Number of tokens that are processed together, so that intermediate arrays stay in the cache."""
 _IS_ASCII_WHITESPACE = bytes(chr(code).isspace() and code < 0x80 for code in range(256))
 _WIDE_WHITESPACE = [chr(code).encode() for code in range(0x80, 0x3001) if chr(code).isspace()]
 _WIDE_TAIL_BYTES = {
@@ -76,9 +78,7 @@ def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
     """
     tokens = make_flat_tokens(offsets)
     rows = np.repeat(np.arange(tokens.num_rows), np.diff(tokens.row_splits))
-    return trim_token_spans(tokens, mark_whitespace(tokens, join_texts(texts)), slice(None), rows).reshape(
-        tokens.shape
-    )
+    return trim_token_spans(tokens, join_texts(texts, tokens), slice(None), rows).reshape(tokens.shape)
 
 
 class JoinedTexts(NamedTuple):
@@ -90,25 +90,37 @@ class JoinedTexts(NamedTuple):
         num_bytes: number of bytes of each text, `int64`, shape `(texts,)`.
         shift: difference between a 0-based index into `data` and a 1-based byte position of each text,
             `int64`, shape `(texts,)`.
+        tokens: whether each token is non-empty and consists of whitespace only, `bool`, shape `(n,)`.
     """
 
     data: bytes
     is_whitespace: NDArray[np.bool_]
     num_bytes: NDArray[np.int64]
     shift: NDArray[np.int64]
+    tokens: NDArray[np.bool_]
 
 
-def join_texts(texts: Sequence[Text]) -> JoinedTexts:
-    """Concatenates texts and marks their whitespace.
+def join_texts(texts: Sequence[Text], tokens: FlatTokens) -> JoinedTexts:
+    """Concatenates texts, and marks their whitespace and the tokens that consist of it.
 
     Raises:
-        InvalidArgumentError: `texts` is a single text instead of a sequence of texts.
+        InvalidArgumentError: `texts` is a single text instead of a sequence of texts, or the offsets refer to
+            the normalized texts.
+        OffsetsContractError: a token is outside its text.
     """
     reject_one_text(texts)
+    reject_normalized_offsets(tokens.is_normalized)
+    check_rows("texts", len(texts), tokens)
     encoded = [to_utf8(text) for text in texts]
     num_bytes = np.fromiter(map(len, encoded), np.int64, len(encoded))
     joined = b"\0".join([*encoded, b""])
-    return JoinedTexts(joined, _mark_whitespace(joined), num_bytes, make_row_splits(num_bytes + 1)[:-1] - 1)
+    shift, is_in_whitespace = make_row_splits(num_bytes + 1)[:-1] - 1, np.zeros(len(tokens.offsets), bool)
+    result = JoinedTexts(joined, _mark_whitespace(joined), num_bytes, shift, is_in_whitespace)
+    # Rows are processed in groups of about `_BLOCK` tokens, so that intermediate arrays stay in the cache.
+    row_starts = np.searchsorted(tokens.row_splits, np.arange(0, len(tokens.offsets), _BLOCK), "right") - 1
+    for rows in map(slice, row_starts, [*row_starts[1:], tokens.num_rows]):
+        _mark_whitespace_tokens(tokens, result, rows)
+    return result
 
 
 def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanColumns:
@@ -189,46 +201,9 @@ def _reject_split_characters(
             )
 
 
-class TextWhitespace(NamedTuple):
-    """Whitespace of concatenated texts, and the tokens that consist of it.
-
-    Attributes:
-        is_whitespace: whether each byte belongs to a whitespace character, `bool`, shape `(bytes,)`.
-        num_bytes: number of bytes of the text of each row, `int64`, shape `(rows,)`.
-        shift: difference between a 0-based index into the concatenation and a 1-based byte position of the
-            text of each row, `int64`, shape `(rows,)`.
-        tokens: whether each token is non-empty and consists of whitespace only, `bool`, shape `(n,)`.
-    """
-
-    is_whitespace: NDArray[np.bool_]
-    num_bytes: NDArray[np.int64]
-    shift: NDArray[np.int64]
-    tokens: NDArray[np.bool_]
-
-
-def mark_whitespace(tokens: FlatTokens, texts: JoinedTexts) -> TextWhitespace:
-    """Marks the tokens that consist of whitespace only.
-
-    Raises:
-        InvalidArgumentError: the offsets refer to the normalized texts.
-        OffsetsContractError: a token is outside its text.
-    """
-    reject_normalized_offsets(tokens.is_normalized)
-    check_rows("texts", len(texts.num_bytes), tokens)
-    num_bytes, shift = texts.num_bytes, texts.shift
-    if tokens.text_ids is not None:
-        num_bytes, shift = num_bytes[tokens.text_ids], shift[tokens.text_ids]
-    whitespace = TextWhitespace(texts.is_whitespace, num_bytes, shift, np.zeros(len(tokens.offsets), bool))
-    # Rows are processed in groups of about `BLOCK` tokens, so that intermediate arrays stay in the cache.
-    row_starts = np.searchsorted(tokens.row_splits, np.arange(0, len(tokens.offsets), BLOCK), "right") - 1
-    for rows in map(slice, row_starts, [*row_starts[1:], tokens.num_rows]):
-        _mark_whitespace_tokens(tokens, whitespace, rows)
-    return whitespace
-
-
 def trim_token_spans(
     tokens: FlatTokens,
-    whitespace: TextWhitespace,
+    texts: JoinedTexts,
     indices: NDArray[np.int64] | slice,
     rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
@@ -236,52 +211,50 @@ def trim_token_spans(
 
     Args:
         tokens: all tokens.
-        whitespace: whitespace of their texts.
+        texts: their texts.
         indices: indices of the tokens to trim, shape `(m,)`, or a slice.
         rows: row of each of these tokens, `int64`, shape `(m,)`.
 
     Returns:
         1-based byte spans, `int64`, shape `(m, 2)`.
     """
-    shift, size = whitespace.shift[rows], len(whitespace.is_whitespace)
+    shift, size = texts.shift[tokens.get_text(rows)], len(texts.is_whitespace)
     starts, stops = tokens.offsets[indices].T + shift
-    starts = np.where(whitespace.tokens[indices], stops, starts)
-    starts = _skip_whitespace(whitespace.is_whitespace, starts, stops)
+    starts = np.where(texts.tokens[indices], stops, starts)
+    starts = _skip_whitespace(texts.is_whitespace, starts, stops)
     # Byte i has index size - 1 - i in the reversed array, so that [start, stop) is [size - stop, size -
     # start).
-    stops = size - _skip_whitespace(whitespace.is_whitespace[::-1], size - stops, size - starts)
+    stops = size - _skip_whitespace(texts.is_whitespace[::-1], size - stops, size - starts)
     return np.stack([starts - shift, stops - shift], axis=1)
 
 
-def _mark_whitespace_tokens(tokens: FlatTokens, whitespace: TextWhitespace, rows: slice) -> None:
+def _mark_whitespace_tokens(tokens: FlatTokens, texts: JoinedTexts, rows: slice) -> None:
     """Marks the tokens of some rows that consist of whitespace only."""
     splits = tokens.row_splits[rows.start : rows.stop + 1]
     part, lengths = slice(splits[0], splits[-1]), np.diff(splits)
+    text_ids = tokens.get_text(np.arange(rows.start, rows.stop))
     starts, stops = tokens.offsets[part].T
-    outside = (stops > np.repeat(whitespace.num_bytes[rows] + 1, lengths)) | ((starts < 1) & (starts < stops))
+    outside = (stops > np.repeat(texts.num_bytes[text_ids] + 1, lengths)) | ((starts < 1) & (starts < stops))
     if outside.any():
-        _reject_outside_token(tokens, whitespace, int(splits[0] + outside.argmax()))
-    shift = np.repeat(whitespace.shift[rows], lengths)
+        _reject_outside_token(tokens, texts, int(splits[0] + outside.argmax()))
+    shift = np.repeat(texts.shift[text_ids], lengths)
     starts, stops = starts + shift, stops + shift
-    is_whitespace = whitespace.is_whitespace.take(starts, mode="clip") & whitespace.is_whitespace.take(
-        stops - 1, mode="clip"
-    )
-    is_whitespace &= starts < stops
+    first, last = (texts.is_whitespace.take(each, mode="clip") for each in (starts, stops - 1))
+    is_whitespace = first & last & (starts < stops)
     # The first and the last byte decide for tokens of up to two bytes. Only longer tokens of which both are
     # whitespace are read as a whole.
     longer = np.flatnonzero(is_whitespace & (stops - starts > 2))
     edges = np.stack([starts[longer], stops[longer]], axis=1).reshape(-1)
-    is_whitespace[longer] = np.logical_and.reduceat(whitespace.is_whitespace, edges)[::2]
-    whitespace.tokens[part] = is_whitespace
+    is_whitespace[longer] = np.logical_and.reduceat(texts.is_whitespace, edges)[::2]
+    texts.tokens[part] = is_whitespace
 
 
-def _reject_outside_token(tokens: FlatTokens, whitespace: TextWhitespace, token: int) -> None:
+def _reject_outside_token(tokens: FlatTokens, texts: JoinedTexts, token: int) -> None:
     """Raises `OffsetsContractError` for a token that is outside its text."""
-    row = tokens.get_row(token)
-    span = tuple(tokens.offsets[token].tolist())
+    text, span = tokens.get_text(tokens.get_row(token)), tuple(tokens.offsets[token].tolist())
     raise OffsetsContractError(
-        f"text {tokens.get_text(row)}: a token has the span {span}, and the text has "
-        f"{whitespace.num_bytes[row]} bytes, of which the first has index 1; pass the text that was encoded"
+        f"text {text}: a token has the span {span}, and the text has {texts.num_bytes[text]} bytes, of which "
+        "the first has index 1; pass the text that was encoded"
     )
 
 

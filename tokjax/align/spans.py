@@ -60,13 +60,13 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     array([0, 1, 1])
     """
     rows = list(spans)
-    flat = build_flat_spans(rows)
+    starts, stops, names, row_splits = build_flat_spans(rows)
     class_ids = {label: i for i, label in enumerate(check_labels(labels))}
     try:
-        classes = np.fromiter(map(class_ids.__getitem__, flat.labels), np.int32, len(flat.labels))
+        classes = np.fromiter(map(class_ids.__getitem__, names), np.int32, len(names))
     except (TypeError, KeyError):
         raise InvalidArgumentError(_describe_unknown_label(rows, class_ids)) from None
-    return SpanColumns(flat.starts, flat.stops, classes, flat.row_splits)
+    return SpanColumns(starts, stops, classes, row_splits)
 
 
 def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.int32]:
@@ -122,25 +122,14 @@ def check_columns(spans: SpanColumns) -> SpanColumns:
     return columns
 
 
-class FlatSpans(NamedTuple):
-    """Concatenated spans of many texts: those of text `i` are `row_splits[i]:row_splits[i + 1]`.
+def build_flat_spans(
+    rows: Sequence[Any],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Any], NDArray[np.int64]]:
+    """Converts lists of triples to columns, which are not checked.
 
-    Attributes:
-        starts: start of each span, not checked, `int64`, shape `(spans,)`.
-        stops: stop of each span, not checked, `int64`, shape `(spans,)`.
-        labels: label of each span, not checked.
-        row_splits: index of the first span of each text, and the number of spans, `int64`, shape
-            `(texts + 1,)`.
-    """
-
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    labels: list[Any]
-    row_splits: NDArray[np.int64]
-
-
-def build_flat_spans(rows: Sequence[Any]) -> FlatSpans:
-    """Converts lists of triples to columns.
+    Returns:
+        Starts and stops, `int64`, shape `(spans,)`; labels; and the index of the first span of each row, and
+        the number of spans, `int64`, shape `(rows + 1,)`.
 
     Raises:
         InvalidArgumentError: a span is not a triple of two integers and a label; the message quotes the
@@ -154,7 +143,7 @@ def build_flat_spans(rows: Sequence[Any]) -> FlatSpans:
         starts, stops = (as_integers("positions", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
         if starts.ndim != 1 or stops.ndim != 1:
             raise ValueError
-        return FlatSpans(starts, stops, [*map(itemgetter(2), flat)], splits)
+        return starts, stops, [*map(itemgetter(2), flat)], splits
     except (TypeError, ValueError, KeyError, IndexError, OverflowError):
         raise InvalidArgumentError(_describe_wrong_span(rows)) from None
 

@@ -9,7 +9,7 @@ label `LOC` (tags `O B-LOC I-LOC`) and the default options:
     spans            (4, 12, "LOC")
 
     1. select        tokens with bytes: 1, 2, 3          the others get ignore_index
-    2. search        span 0 touches tokens 2:4           see `token_search`
+    2. search        span 0 touches tokens 2:4           see `flat_tokens`
     3. pairs         (span 0, token 2), (span 0, token 3)
     4. filter        drop pairs that on_partial excludes, and all but the first pair of a token
     5. tags          first token: B-LOC, last token: I-LOC       see `TagSet.role_at_position`
@@ -29,7 +29,7 @@ are handled by value. An example with one row, the same tags and a padded span:
        rank              0    1    2    3    3       running sum of keep
     2. order             1    2    3    0    0       indices of these tokens, padded with 0
        dense tokens      (1, 4)   (5, 9)   (9, 10)
-    3. ranges            span 0 touches dense tokens 0:2, see `token_search`
+    3. ranges            span 0 touches dense tokens 0:2, see `flat_tokens`
     4. dense labels      1    2    0    0    0       B-LOC I-LOC O
     5. labels         -100    1    2    0 -100       dense_labels[rank - 1] where keep
 
@@ -47,8 +47,17 @@ from tokjax._util.arrays import Array, as_int32, get_namespace, scatter, vmap_ro
 from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
 from tokjax._util.eager_jit import jit_eager
-from tokjax.align.flat_tokens import find_text_positions, make_flat_tokens, select_tokens
-from tokjax.align.offset_trimming import fit_spans, join_texts, mark_whitespace, trim_token_spans
+from tokjax.align.flat_tokens import (
+    SpanQueries,
+    TokenRows,
+    assign_to_first_span,
+    find_contained_tokens,
+    find_text_positions,
+    find_touched_tokens,
+    make_flat_tokens,
+    select_tokens,
+)
+from tokjax.align.offset_trimming import fit_spans, join_texts, trim_token_spans
 from tokjax.align.spans import (
     SpanColumns,
     check_columns,
@@ -59,13 +68,6 @@ from tokjax.align.spans import (
     span_columns,
 )
 from tokjax.align.tagset import FIRST, LAST, TagSet, check_tagset
-from tokjax.align.token_search import (
-    SpanQueries,
-    TokenRows,
-    assign_to_first_span,
-    find_contained_tokens,
-    find_touched_tokens,
-)
 from tokjax.align.word_labels import is_word_start
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.errors import InvalidArgumentError
@@ -76,11 +78,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.arrays import Array
-    from tokjax.align.flat_tokens import FlatTokens, TokenSelection
-    from tokjax.align.offset_trimming import TextWhitespace
+    from tokjax.align.flat_tokens import FlatTokens, TokenRanges, TokenSelection
+    from tokjax.align.offset_trimming import JoinedTexts
     from tokjax.align.spans import LabelledSpan
     from tokjax.align.tagset import Scheme
-    from tokjax.align.token_search import TokenRanges
     from tokjax.core.records import MergedWindows, Results, TokenizationResult, Windows
     from tokjax.core.utf8 import Text
 
@@ -175,26 +176,24 @@ def align_spans(
     tokens = make_flat_tokens(offsets, word_ids)
     columns = _build_columns(spans, tokens, tagset, index_base)
     check_span_bounds(columns, index_base)
-    whitespace = None
-    if texts is not None:
-        joined = join_texts(texts)
-        whitespace = mark_whitespace(tokens, joined)
+    joined = None if texts is None else join_texts(texts, tokens)
+    if joined is not None:
         columns = fit_spans(columns, joined, index_base)
     order, rows = _assign_rows(tokens, columns, index_base)
     selection = select_tokens(
         tokens,
         first_subword_only=first_subword_only,
         sequence_id=sequence_id,
-        exclude=None if whitespace is None else whitespace.tokens,
+        exclude=None if joined is None else joined.tokens,
     )
     queries = SpanQueries(columns.starts[order], columns.stops[order], rows)
-    pairs = _find_pairs(tokens, selection, queries, whitespace)
+    pairs = _find_pairs(tokens, selection, queries, joined)
     if on_partial != "include":
         is_partial = (pairs.starts < queries.starts[pairs.spans]) | (pairs.stops > queries.stops[pairs.spans])
         if on_partial == "error" and is_partial.any():
-            _reject_partial_tokens(
-                tokens, pairs, int(is_partial.argmax()), columns, order, tagset, index_base
-            )
+            pair = int(is_partial.argmax())
+            span = describe_span(columns, int(order[pairs.spans[pair]]), tagset.labels, index_base)
+            _reject_partial_token(tokens, pairs, pair, span)
         pairs = pairs.select(~is_partial)
     pairs = pairs.select(_is_first_pair(pairs.tokens))
     flat = ~selection.is_selected * np.int32(ignore_index)
@@ -265,7 +264,7 @@ class _SpanTokenPairs(NamedTuple):
 
 
 def _find_pairs(
-    tokens: FlatTokens, selection: TokenSelection, spans: SpanQueries, whitespace: TextWhitespace | None
+    tokens: FlatTokens, selection: TokenSelection, spans: SpanQueries, texts: JoinedTexts | None
 ) -> _SpanTokenPairs:
     """Returns the pairs of a span and a selected token, trimmed if texts are known, that share a byte."""
     ranges = find_touched_tokens(np, selection.rows, spans)
@@ -274,13 +273,12 @@ def _find_pairs(
     token_indices = concatenate_ranges(ranges.first, counts)
     if selection.indices is not None:
         token_indices = selection.indices[token_indices]
-    keep = selection.is_selected[token_indices]
-    if whitespace is None:
+    if texts is None:
         starts, stops = tokens.offsets.take(token_indices, axis=0).T
-    else:
-        # A token may touch a span only with its whitespace.
-        starts, stops = trim_token_spans(tokens, whitespace, token_indices, spans.rows[span_indices]).T
-        keep &= (starts < spans.stops[span_indices]) & (stops > spans.starts[span_indices])
+        return _SpanTokenPairs(span_indices, token_indices, starts, stops)
+    # A token may touch a span only with its whitespace.
+    starts, stops = trim_token_spans(tokens, texts, token_indices, spans.rows[span_indices]).T
+    keep = (starts < spans.stops[span_indices]) & (stops > spans.starts[span_indices])
     return _SpanTokenPairs(span_indices, token_indices, starts, stops).select(keep)
 
 
@@ -322,17 +320,8 @@ def _find_span_ends(
     return is_first, is_last
 
 
-def _reject_partial_tokens(
-    tokens: FlatTokens,
-    pairs: _SpanTokenPairs,
-    pair: int,
-    columns: SpanColumns,
-    order: NDArray[np.int64],
-    tagset: TagSet,
-    index_base: int,
-) -> None:
+def _reject_partial_token(tokens: FlatTokens, pairs: _SpanTokenPairs, pair: int, span: str) -> None:
     """Raises `InvalidArgumentError` for a pair whose token is partly outside its span."""
-    span = describe_span(columns, int(order[pairs.spans[pair]]), tagset.labels, index_base)
     raise InvalidArgumentError(
         f"{span} contains only a part of token {tokens.get_index_in_row(int(pairs.tokens[pair]))}, whose "
         f"span is ({pairs.starts[pair]}, {pairs.stops[pair]}); pass on_partial='include' or 'exclude', or "
@@ -412,7 +401,8 @@ def align_span_arrays(
         keep &= is_word_start(xp, keep.reshape(rows, length), words.reshape(rows, length)).reshape(-1)
     # The tokens of all rows are flat here. Kept tokens become contiguous, so that they can be searched.
     rank = xp.cumsum(keep, dtype=np.int32)
-    order = _find_indices(xp, keep)
+    padding = {} if xp is np else {"size": keep.shape[0], "fill_value": 0}
+    order = xp.flatnonzero(keep, **padding)
     sorted_spans = _sort_spans(xp, span_array.reshape(rows, width, 3), len(tagset.labels))
     counts = keep.reshape(rows, length).sum(axis=1, dtype=np.int32)
     high = xp.cumsum(counts, dtype=np.int32)
@@ -459,13 +449,6 @@ def _sort_spans(xp: Any, spans: Array, num_labels: int) -> _SortedSpans:
     stops = xp.where(is_valid, stops, sentinel)
     columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
     return _SortedSpans(*columns, order)  # type: ignore[call-arg]
-
-
-def _find_indices(xp: Any, keep: Array) -> Array:
-    """Returns the indices where `keep` is true, in JAX padded with 0 to the length of `keep`."""
-    if xp is np:
-        return np.flatnonzero(keep)
-    return xp.flatnonzero(keep, size=keep.shape[0], fill_value=0)  # type: ignore[no-any-return]
 
 
 def _write_tags(xp: Any, labels: Array, ranges: TokenRanges, classes: Array, tagset: TagSet) -> Array:

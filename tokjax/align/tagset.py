@@ -176,18 +176,6 @@ class TagSet:
         return np.append(np.int32(-1), np.repeat(classes, self.num_roles))
 
     @cached_property
-    def can_start(self) -> NDArray[np.bool_]:
-        """Whether a valid span can start with each tag, `bool`, shape `(tags,)`."""
-        role_pattern = _ROLE_AT_POSITION[self.scheme]
-        return self._mark_tags_with_roles(role_pattern[FIRST] + role_pattern[FIRST | LAST])
-
-    @cached_property
-    def can_end(self) -> NDArray[np.bool_]:
-        """Whether a valid span can end with each tag, `bool`, shape `(tags,)`."""
-        role_pattern = _ROLE_AT_POSITION[self.scheme]
-        return self._mark_tags_with_roles(role_pattern[LAST] + role_pattern[FIRST | LAST])
-
-    @cached_property
     def can_precede(self) -> NDArray[np.bool_]:
         """Whether a span can continue after each tag, `bool`, shape `(tags,)`."""
         return self._mark_tags_with_roles(_CONTINUABLE_ROLES)
@@ -200,8 +188,10 @@ class TagSet:
     @cached_property
     def marked_position(self) -> NDArray[np.int32]:
         """The bits `FIRST` and `LAST` of the valid positions of each tag, `int32`, shape `(tags,)`."""
-        position = np.where(self.can_start, FIRST, 0) + np.where(self.can_end, LAST, 0)
-        return position.astype(np.int32)
+        pattern = _ROLE_AT_POSITION[self.scheme]
+        can_start = self._mark_tags_with_roles(pattern[FIRST] + pattern[FIRST | LAST])
+        can_end = self._mark_tags_with_roles(pattern[LAST] + pattern[FIRST | LAST])
+        return (FIRST * can_start + LAST * can_end).astype(np.int32)
 
     @cached_property
     def subword_tags(self) -> NDArray[np.int32]:

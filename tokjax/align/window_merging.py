@@ -22,7 +22,7 @@ from tokjax._util.checks import check_int
 from tokjax.align.flat_tokens import is_reference_normalized
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
-from tokjax.core.records import MergedWindows
+from tokjax.core.records import MergedWindows as MergedWindows  # noqa: PLC0414 (a name of the namespace)
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

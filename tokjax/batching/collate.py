@@ -38,7 +38,7 @@ Side: TypeAlias = Literal["left", "right"]
 PADDED_COLUMNS = (*COLUMNS, "attention_mask")
 _LONG_ROW = 500
 """Length of rows that are copied one by one. Shorter rows are copied together, by a mask."""
-_FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
+FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
 
 
 @display_batch
@@ -234,7 +234,7 @@ def _pad_rows(
     row_lengths = xp.minimum(lengths, np.int32(length))
     if truncate_left:
         starts = starts + lengths - row_lengths
-    fill_values = {"ids": pad_id, **_FILL_VALUES, "special_tokens_mask": int(bool(mark_pad_as_special))}
+    fill_values = {"ids": pad_id, **FILL_VALUES, "special_tokens_mask": int(bool(mark_pad_as_special))}
     flat: dict[str, Array] = {
         name: getattr(ragged, name)
         for name in COLUMNS

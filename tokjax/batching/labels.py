@@ -1,8 +1,7 @@
-"""Labels for next-token prediction, and conversion between 0-based and 1-based ids."""
+"""Labels for next-token prediction, positions, and conversion between 0-based and 1-based ids."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,15 +10,17 @@ from tokjax._util.arrays import (
     Array,
     apply_cond,
     as_int32,
+    as_mask,
     as_size,
+    compute_prefix_maximum,
     compute_suffix_minimum,
     get_namespace,
     make_positions,
 )
-from tokjax._util.checks import check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_id, check_int
 from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
-from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
+from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens, check_length_axis
 from tokjax.errors import InvalidArgumentError
 
 
@@ -122,12 +123,7 @@ def multi_token_labels(
     *leading, length = rows.tokens.shape
     if length == 0:
         return rows.tokens.reshape(*leading, 1, 0).repeat(count, axis=-2)  # type: ignore[no-any-return]
-    return apply_cond(  # type: ignore[no-any-return]
-        _is_contiguous(rows.valid),
-        partial(_look_ahead_contiguous, count=count),
-        partial(_look_ahead_with_gaps, count=count),
-        rows,
-    )
+    return _look_ahead(rows, count)  # type: ignore[no-any-return]
 
 
 class _LabelInputs(NamedTuple):
@@ -192,22 +188,8 @@ def _shift_contiguous(rows: _LabelInputs) -> Any:
 
 
 def _shift_with_gaps(rows: _LabelInputs) -> Any:
-    """Returns labels of any rows: each valid position looks up the next valid position.
-
-    valid       T  F  F  T  T
-    own         0  5  5  3  4       position if valid, else the length 5
-    following   3  3  3  4  5       suffix minimum of own, shifted by one
-    """
-    xp = get_namespace(*rows)
-    size = as_size(xp, rows.tokens.shape[-1])
-    following = _find_following(rows)
-    target = xp.minimum(following, size - np.int32(1))
-    keep = rows.valid & (following < size)
-    if rows.segments is not None:
-        keep &= rows.segments == xp.take_along_axis(rows.segments, target, axis=-1)
-    if rows.counted is not None:
-        keep &= xp.take_along_axis(rows.counted, target, axis=-1)
-    return xp.where(keep, xp.take_along_axis(rows.tokens, target, axis=-1), rows.ignored)
+    """Returns labels of any rows: each valid position looks up the next valid position."""
+    return _look_ahead(rows, 1)[..., 0, :]
 
 
 def _find_following(rows: _LabelInputs) -> Any:
@@ -219,34 +201,7 @@ def _find_following(rows: _LabelInputs) -> Any:
     return compute_suffix_minimum(xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1))
 
 
-def _look_ahead_contiguous(rows: _LabelInputs, count: int) -> Any:
-    """Returns labels of rows whose tokens are contiguous: the ids shifted by 1, 2, ..., `count`.
-
-    segments    1  1  1  2  2
-    follows     T  T  F  T  F       the next position is a token of the same document
-    reaches 2   T  F  F  F  F       follows, and so does the next position
-    """
-    xp = get_namespace(*rows)
-    follows = rows.valid & _shift_left(rows.valid, 1, False)
-    if rows.segments is not None:
-        follows = follows & (rows.segments == _shift_left(rows.segments, 1, 0))
-    reaches = xp.ones_like(follows)
-    labels = []
-    for distance in range(1, count + 1):
-        reaches = reaches & _shift_left(follows, distance - 1, False)
-        counts = reaches if rows.counted is None else reaches & _shift_left(rows.counted, distance, False)
-        labels.append(xp.where(counts, _shift_left(rows.tokens, distance, 0), rows.ignored))
-    return xp.stack(labels, axis=-2)
-
-
-def _shift_left(values: Any, distance: int, fill: Any) -> Any:
-    """Returns the value that is `distance` positions later, or `fill` after the end; the same shape."""
-    xp = get_namespace(values)
-    after = xp.repeat(xp.full_like(values[..., :1], fill), distance, axis=-1)
-    return xp.concatenate([values, after], axis=-1)[..., distance:]
-
-
-def _look_ahead_with_gaps(rows: _LabelInputs, count: int) -> Any:
+def _look_ahead(rows: _LabelInputs, count: int) -> Any:
     """Returns labels of any rows: each position follows its pointer to the next token `count` times.
 
     valid       T  F  T  T              segments 1 1 1 2
@@ -352,3 +307,54 @@ def _shift_values(ids: Array, by: int, ignore_index: int) -> Array:
     if xp is np and (values[values != ignore_index] == extreme).any():
         raise InvalidArgumentError(f"ids contains {extreme}, and {extreme + by} does not fit int32")
     return xp.where(values == xp.asarray(ignore_index, dtype=np.int32), values, values + np.int32(by))  # type: ignore[no-any-return]
+
+
+@jit_eager
+def compute_positions(attention_mask: Array, *, segment_ids: Array | None = None, offset: int = 0) -> Array:
+    """Computes the position of each token in its row, for rows that are padded on either side.
+
+    Left-padded rows need it: without positions, a model counts the padding before the prompt.
+
+    Args:
+        attention_mask: mask of tokens, not 0 on these, shape `(..., length)`.
+        segment_ids: document of each token, integers, shape `(..., length)`; positions restart where it
+            changes.
+        offset: position of the first token. OPT and RoBERTa count from 2.
+
+    Returns:
+        Positions, `int32`, shape `(..., length)`. Where the mask is 0 they are `offset - 1`, as in OPT and
+        RoBERTa, or 0 if `offset` is 0. A JAX array if one of the inputs is, else a NumPy array.
+
+    Raises:
+        InvalidArgumentError: the shapes differ, or `offset` is not an integer of at least 0.
+
+    >>> compute_positions(np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]]))
+    array([[0, 0, 0, 1, 2],
+           [0, 1, 2, 3, 0]], dtype=int32)
+    >>> compute_positions(np.array([0, 1, 1, 1]), offset=2)
+    array([1, 2, 3, 4], dtype=int32)
+    """
+    xp = get_namespace(attention_mask, segment_ids)
+    first = check_int("offset", offset, minimum=0, maximum=MAX_INT32)
+    name = "attention_mask"
+    valid = check_length_axis(name, as_mask(xp, name, attention_mask))
+    before = xp.cumsum(valid, axis=-1, dtype=np.int32) - valid.astype(np.int32)
+    if segment_ids is not None:
+        segments = as_aligned_integers("segment_ids", segment_ids, valid)
+        before = before - compute_prefix_maximum(xp.where(find_starts(segments), before, np.int32(0)))
+    return xp.where(valid, before + np.int32(first), np.int32(max(first - 1, 0)))  # type: ignore[no-any-return]
+
+
+def find_starts(segments: Any) -> Any:
+    """Returns whether each token, or the padding after a segment, begins a segment.
+
+    Args:
+        segments: segment of each token, different from those beside it, and 0 on padding; `int32`, shape
+            `(..., length)`.
+
+    Returns:
+        `bool`, shape `(..., length)`.
+    """
+    xp = get_namespace(segments)
+    previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
+    return segments != previous

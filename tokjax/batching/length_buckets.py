@@ -106,10 +106,8 @@ class LengthBuckets(Sequence[int]):
         >>> LengthBuckets.geometric(10, 1000, num_buckets=3, multiple_of=8)
         LengthBuckets([16, 104, 1000])
         """
-        low, step = (
-            check_int("shortest", shortest, minimum=1),
-            check_int("multiple_of", multiple_of, minimum=1),
-        )
+        low = check_int("shortest", shortest, minimum=1)
+        step = check_int("multiple_of", multiple_of, minimum=1)
         high = check_int("longest", longest, minimum=low)
         if factor is not None and num_buckets is not None:
             raise InvalidArgumentError(f"pass factor={factor} or num_buckets={num_buckets}, not both")
@@ -142,10 +140,8 @@ class LengthBuckets(Sequence[int]):
         >>> LengthBuckets.fit(lengths, 3)
         LengthBuckets([4, 10, 30])
         """
-        max_buckets, step = (
-            check_int("num_buckets", num_buckets, minimum=1),
-            check_int("multiple_of", multiple_of, minimum=1),
-        )
+        max_buckets = check_int("num_buckets", num_buckets, minimum=1)
+        step = check_int("multiple_of", multiple_of, minimum=1)
         counted = _count_lengths(lengths, step)
         if max_buckets >= len(counted.boundaries):
             return cls(counted.boundaries.tolist())

@@ -51,13 +51,11 @@ from .loaders.packed import (
 )
 from .loaders.planned import (
     PlannedLoader as PlannedLoader,
+    describe_schedule as describe_schedule,
 )
 from .loaders.prefetch import (
     Prefetched as Prefetched,
     prefetch_to_device as prefetch_to_device,
-)
-from .loaders.schedule_table import (
-    describe_schedule as describe_schedule,
 )
 from .loaders.sequences import (
     SequenceLoader as SequenceLoader,

@@ -1,43 +1,5 @@
 """Training objectives: inputs and labels as pure functions of token arrays and random numbers."""
 
-from tokjax._util.imports import mark_namespace
-from tokjax.objectives.bits_per_byte import bits_per_byte, label_byte_lengths
-from tokjax.objectives.completion_masks import assistant_loss_mask, chat_loss_mask, completion_loss_mask
-from tokjax.objectives.denoising_batches import UL2_DENOISERS, Denoiser, DenoisingBatch, denoising_mixture
-from tokjax.objectives.fill_in_the_middle import fill_in_the_middle
-from tokjax.objectives.masked_lm import MaskedDiffusionBatch, MaskedLMBatch, masked_diffusion, masked_lm
-from tokjax.objectives.ngram_hashes import ngram_hash_ids
-from tokjax.objectives.prefix_lm import PrefixLMBatch, prefix_lm
-from tokjax.objectives.random_draws import draw_uniform
-from tokjax.objectives.span_corruption import (
-    SpanCorruptionLengths,
-    compute_input_and_target_lengths,
-    span_corruption,
-    span_corruption_lengths,
-)
+from tokjax._util.imports import attach_names
 
-__all__ = [
-    "UL2_DENOISERS",
-    "Denoiser",
-    "DenoisingBatch",
-    "MaskedDiffusionBatch",
-    "MaskedLMBatch",
-    "PrefixLMBatch",
-    "SpanCorruptionLengths",
-    "assistant_loss_mask",
-    "bits_per_byte",
-    "chat_loss_mask",
-    "completion_loss_mask",
-    "compute_input_and_target_lengths",
-    "denoising_mixture",
-    "draw_uniform",
-    "fill_in_the_middle",
-    "label_byte_lengths",
-    "masked_diffusion",
-    "masked_lm",
-    "ngram_hash_ids",
-    "prefix_lm",
-    "span_corruption",
-    "span_corruption_lengths",
-]
-mark_namespace(__name__)
+__getattr__, __all__ = attach_names(__name__, __file__)

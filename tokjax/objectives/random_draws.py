@@ -49,7 +49,7 @@ def draw_uniform(source: np.random.Generator | jax.Array, shape: Sequence[int]) 
             f"source must be a NumPy Generator or a JAX key, not {source!r}; pass "
             "np.random.default_rng(SEED) or jax.random.key(SEED)"
         )
-    if source.ndim != _count_key_axes(source):
+    if source.ndim != int(source.dtype == np.uint32):  # (a raw key is an array, a typed key is not)
         raise InvalidArgumentError(
             f"source must be a single key, not keys of shape {source.shape}; pass one of them, as keys[0]"
         )
@@ -63,20 +63,22 @@ def _draw_uniform(key: jax.Array, size: tuple[int, ...]) -> jax.Array:
     return jax.random.uniform(key, size, np.float32)
 
 
-def check_draws(draws: Array, shape: tuple[int, ...]) -> Array:
+def check_draws(draws: Array, shape: tuple[int, ...], name: str = "draws") -> Array:
     """Returns `draws` if they are `float32` of that shape, else raises `InvalidArgumentError`.
 
-    NumPy arrays are also checked to be in `[0, 1)`. JAX arrays are not, because their values may be unknown.
+    NumPy arrays are also checked to be in `[0, 1)`, or in `[0, 1]` for `rates`. JAX arrays are not, because
+    their values may be unknown.
     """
     values: Any = draws if is_jax(draws) else np.asarray(draws)
     if values.dtype != np.float32 or values.shape != shape:
         raise InvalidArgumentError(
-            f"draws must be float32 of shape {shape}, not {values.dtype} of shape {values.shape}; generate "
+            f"{name} must be float32 of shape {shape}, not {values.dtype} of shape {values.shape}; generate "
             f"them with draw_uniform(source, {shape})"
         )
-    if not is_jax(values) and values.size and not (values.min() >= 0 and values.max() < 1):
+    limit = np.float32(1 if name == "rates" else 1 - 2**-24)
+    if not is_jax(values) and values.size and not (values.min() >= 0 and values.max() <= limit):
         raise InvalidArgumentError(
-            f"draws must be at least 0 and below 1, but they are from {values.min()} to {values.max()}; "
+            f"{name} must be from 0 to {limit:.8g}, but they are from {values.min()} to {values.max()}; "
             "generate them with draw_uniform(source, shape)"
         )
     return values  # type: ignore[no-any-return]
@@ -96,11 +98,6 @@ def draws_to_integers(draws: Array, limit: Any) -> Any:
     limits = xp.asarray(limit, dtype=np.int32)
     scaled = (draws * limits.astype(np.float32)).astype(np.int32)
     return xp.minimum(scaled, limits - np.int32(1))  # float32 may round limits above 2**24 up
-
-
-def _count_key_axes(key: Any) -> int:
-    """Returns the number of axes of a single key: 0 if it is typed, 1 if it is a raw `uint32` array."""
-    return int(key.dtype == np.uint32)
 
 
 def _is_key(source: object) -> bool:

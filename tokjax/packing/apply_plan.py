@@ -25,7 +25,7 @@ See docs/packing-and-masks.md for drawings of blocks, and docs/performance.md, s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokjax.core.ragged import Ragged
-    from tokjax.core.records import Results, TokenizationResult
+    from tokjax.core.records import Results
     from tokjax.packing.plans import Overlong, Strategy
 
 
@@ -61,24 +61,9 @@ _SLOTS_PER_STEP = 1 << 18
 """Number of slots that `_pack_on_host` fills at a time, so that temporary arrays stay in the CPU cache."""
 
 
-class Chat(Protocol):
-    """The part of an `EncodedChat` that packing uses.
-
-    It is a protocol because packing is in a lower layer than chats, and cannot import their module.
-    """
-
-    @property
-    def result(self) -> TokenizationResult:
-        """Tokens of the conversation."""
-
-    @property
-    def assistant_mask(self) -> Any:
-        """Mask of the tokens that count as targets, 1 on these, shape `(n,)`; `None` without a mask."""
-
-
 def apply_packing(
     plan: PackingPlan,
-    results: Results | Sequence[Chat],
+    results: Results | Sequence[Any],
     *,
     pad_id: int,
     eos_id: int | None = None,
@@ -134,7 +119,7 @@ def apply_packing(
 
 
 def pack_blocks(
-    results: Results | Sequence[Chat],
+    results: Results | Sequence[Any],
     *,
     block_size: int,
     pad_id: int,

@@ -10,11 +10,10 @@ from tokjax._util.arrays import Array, get_namespace, is_traced, to_host
 from tokjax._util.checks import check_choice
 from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
-from tokjax.batching.labels import causal_lm_labels
-from tokjax.batching.positions import compute_positions, find_starts
+from tokjax.batching.labels import causal_lm_labels, compute_positions, find_starts
 from tokjax.errors import InvalidArgumentError
 from tokjax.masks import make_attention_mask
-from tokjax.packing import segments
+from tokjax.packing.segments import cu_seqlens
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -95,7 +94,7 @@ class PackedBlocks(NamedTuple):
         Returns:
             Start of each segment and end of the last one, `int32`, shape `(blocks, max_segments + 1)`.
         """
-        return segments.cu_seqlens(self.segment_ids, max_segments)
+        return cu_seqlens(self.segment_ids, max_segments)
 
     @jit_eager
     def to_maxtext(self) -> dict[str, Array]:

@@ -16,7 +16,7 @@ from tokjax._util.arrays import (
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax._util.eager_jit import jit_eager
-from tokjax.batching.positions import compute_positions
+from tokjax.batching.labels import compute_positions
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from hypothesis import given, strategies as st
 
-from tokjax.datasets.loaders.apportionment import Apportionment
+from tokjax.datasets.loaders.schedules import Apportionment
 
 weights = st.lists(st.one_of(st.integers(1, 10), st.integers(1, 10**9)), min_size=1, max_size=12)
 

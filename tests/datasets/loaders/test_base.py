@@ -9,7 +9,6 @@ import tokjax
 from tests.support.loader_cases import (
     FIELDS,
     LOADERS,
-    PAD,
     TEXTS,
     TOKENIZER,
     WITHOUT_SPECIAL,
@@ -148,13 +147,6 @@ class TestStateAndSharding:
 
 
 class TestPadding:
-    def test_packed_batches_use_the_pad_token(self, datasets):
-        loader = tokjax.PackedTokenLoader(
-            tokjax.open_dataset(datasets["packed"].path), batch_size=60, drop_last=False, shuffle=False
-        )
-        last = loader.batch_at(len(loader) - 1)
-        assert set(last.ids[last.attention_mask == 0].tolist()) == {PAD}
-
     def test_pad_id_without_token(self, tmp_path):
         tokjax.write_dataset(
             TEXTS, tokjax.PackedTokenField(WITHOUT_SPECIAL, chunk_tokens=8), tmp_path / "data"
@@ -230,16 +222,6 @@ class TestMap:
         restored = pickle.loads(pickle.dumps(view))
         assert are_equal(next(iter(restored)), negate(loader[1]))
         assert (restored.step, view.step) == (2, 1)
-
-    def test_run_with_an_end(self, datasets):
-        loader = tokjax.PlannedLoader(
-            datasets["tokenized"], batch_size={0: 2, 3: 4}, block_size=64, num_steps=5
-        )
-        view = loader.map(tokjax.PackedBlocks.to_maxtext)
-        assert [batch["inputs"].shape for batch in view.repeat()] == [(2, 64)] * 3 + [(4, 64)] * 2
-        assert [spec["targets"].shape for spec in view.element_specs] == [(2, 64), (4, 64)]
-        with rejects("the batches have 2 shapes"):
-            view.element_spec  # noqa: B018
 
 
 def test_every_loader_is_true(datasets):

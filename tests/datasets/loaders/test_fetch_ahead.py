@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.support.counted_files import NUM_SHARDS, PACKED, TOKENS, list_downloads
+from tests.support.counted_files import NUM_SHARDS, TOKENS, list_downloads
 from tests.support.loader_cases import FIELDS, LOADERS, OTHER_TEXTS, TEXTS, TOKENIZER, are_equal
 from tests.support.variants import mark_slow_except
 from tokjax.datasets.dataset import Dataset
@@ -133,14 +133,6 @@ def test_old_download_ends_after_a_restored_position(url, counted, monkeypatch):
     batches.close()
 
 
-def test_random_access_does_not_fetch_ahead(url, counted):
-    dataset = tokjax.open_dataset(url, fetch_ahead=2)
-    loader = tokjax.PackedTokenLoader(dataset, **IN_ORDER)
-    assert loader[9].ids.shape == loader.batch_at(9).ids.shape
-    time.sleep(0.1)
-    assert set(list_downloads()) <= {TOKENS[2], TOKENS[3]}
-
-
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize("shuffle", mark_slow_except([True, False], [True]))
 def test_batches_are_equal(urls, name, shuffle, tmp_path):
@@ -232,30 +224,6 @@ def test_closing_stops_the_thread(url, counted, close):
     assert not thread.is_alive()
 
 
-def test_closing_during_a_download(url, counted, monkeypatch):
-    dataset = tokjax.open_dataset(url, fetch_ahead=2)
-    batches = iter(tokjax.PackedTokenLoader(dataset, **IN_ORDER))
-    next(batches)
-    wait_for_downloads(TOKENS[:3])
-    is_waiting, is_released = [], []
-
-    def wait(name):
-        if name == TOKENS[3]:
-            is_waiting.append(name)
-            wait_until(lambda: is_released)
-
-    monkeypatch.setattr(counted, "before", staticmethod(wait))
-    for _ in range(3):
-        next(batches)
-    wait_until(lambda: is_waiting)
-    batches._fetcher.stop()
-    is_released.append(True)
-    batches.close()
-    assert not batches._fetcher._thread.is_alive()
-    assert list_downloads() == TOKENS[:4]
-    assert len(next(batches).ids) == 5  # the iterator can still be used
-
-
 def test_prefetch_to_device(url, counted):
     loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=1), **IN_ORDER)
     local = tokjax.PackedTokenLoader(tokjax.open_dataset(url), **IN_ORDER)
@@ -265,18 +233,3 @@ def test_prefetch_to_device(url, counted):
         assert "tokjax-fetch" in {thread.name for thread in threading.enumerate()}
     wait_until(lambda: "tokjax-fetch" not in {thread.name for thread in threading.enumerate()})
     assert set(list_downloads()) == set(TOKENS)
-
-
-def test_two_datasets_of_which_one_is_local(tmp_path):
-    for name, texts in (("data", ["x" * 1500]), ("remote", TEXTS)):
-        tokjax.write_dataset(texts, PACKED, tmp_path / name, shard_size=1000)
-    local = tokjax.open_dataset(tmp_path / "data")
-    url = (tmp_path / "remote").as_uri()  # (threads can't read one file of memory:// at the same time)
-    loaders = [
-        tokjax.PackedTokenLoader(
-            [tokjax.open_dataset(url, fetch_ahead=n), local], **IN_ORDER | {"shuffle": True}
-        )
-        for n in (0, 2)
-    ]
-    for batch, other in zip(*loaders, strict=True):
-        assert np.array_equal(batch.ids, other.ids)

@@ -52,13 +52,6 @@ class TestPrefetch:
         with rejects("do not come from a loader"):
             tokjax.prefetch_to_device(iter([np.zeros(1)])).get_state()
 
-    def test_sharding(self, datasets):
-        mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
-        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-        batch = next(tokjax.prefetch_to_device(LOADERS["packed"](datasets), sharding=sharding))
-        assert batch.ids.sharding == sharding
-        assert batch.total_tokens.shape == ()
-
     def test_errors_are_raised_by_next(self):
         def broken():
             yield np.zeros(2, np.int32)
@@ -181,10 +174,6 @@ class TestErrors:
         assert not consumer.is_alive()
         assert str(results[-1]) == "the state is broken"
         assert batches.get_state() == {"step": 2}
-
-    def test_errors_of_the_first_state(self):
-        with pytest.raises(RuntimeError, match="the state is broken"):
-            tokjax.prefetch_to_device(Source(last_step=-1))
 
     @pytest.mark.parametrize("wrong", [5, None])
     def test_invalid_iterables(self, wrong):

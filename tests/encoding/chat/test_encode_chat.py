@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.encoding.chat.test_token_sources import ELSEWHERE
-from tokjax.objectives.completion_masks import CHAT_ROLES
+from tokjax.objectives.losses import CHAT_ROLES
 from tokjax.trainer import train_bpe, train_wordpiece
 
 CHATML = """\

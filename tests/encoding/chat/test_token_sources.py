@@ -7,7 +7,7 @@ import tokjax
 from tests.encoding.chat.test_chat_template import CALL, TEMPLATES, TOOLS
 from tests.support.numpy_jax_agreement import assert_agrees_in_jax
 from tokjax.objectives import chat_loss_mask
-from tokjax.objectives.completion_masks import CHAT_FIELDS, CHAT_ROLES
+from tokjax.objectives.losses import CHAT_FIELDS, CHAT_ROLES
 
 BYTES = tokjax.byte_level([])
 CONVERSATION = [

@@ -1,9 +1,9 @@
 """Base class of loaders: batches as a pure function of seed and step, iteration, state and sharding.
 
-A subclass implements `batch_at(step)` and an `ItemOrder`. Iterating is a loop over `batch_at` that advances
-`step`, so the state of a loader is one integer. The state also has the seed, the fingerprints of the datasets
-and all options that change the order (the identity of the loader). Restoring it into a loader with another
-identity raises an error.
+A subclass implements `_load(step)`, usually with an `ItemOrder`. Iterating is a loop over steps that advances
+the position, so the state of a loader is one integer. The state also has the seed, the fingerprints of the
+datasets and all options that change the order (the identity of the loader). Restoring it into a loader with
+another identity raises an error.
 """
 
 from __future__ import annotations
@@ -13,34 +13,36 @@ import hashlib
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypedDict, TypeVar
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
+from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset import Dataset
-from tokjax.datasets.loaders.fetch_ahead import ShardFetcher, ShardFinder
+from tokjax.datasets.loaders.batch_columns import choose_columns, pad_rows
+from tokjax.datasets.loaders.fetch_ahead import ShardFetcher
+from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
     from numpy.typing import NDArray
 
+    from tokjax.batching.collate import PaddedBatch
     from tokjax.datasets.columns import Column
-    from tokjax.datasets.loaders.batch_columns import BatchColumn
-    from tokjax.datasets.loaders.item_order import ItemOrder
+    from tokjax.datasets.loaders.batch_columns import ColumnChoice, DocumentRow
 
 
 STATE_VERSION = 3
 _MAX_DOCUMENTS = 1 << 31
-_READ_VERSIONS = (2, STATE_VERSION)  # version 2 stored options as JSON values instead of digests
 
 
 class LoaderState(dict[str, int]):
@@ -89,14 +91,12 @@ def check_state(state: object, identity: Mapping[str, Any]) -> int:
     if not isinstance(state, Mapping):
         raise InvalidArgumentError(f"state must be a value of get_state, a dict; got {state!r:.100}")
     version = _as_int(state.get("version"))
-    if version not in _READ_VERSIONS:
-        raise DatasetMismatchError(
-            f"the state's version is {version!r}, this tokjax reads {' and '.join(map(str, _READ_VERSIONS))}"
-        )
+    if version != STATE_VERSION:
+        raise DatasetMismatchError(f"the state's version is {version!r}, this tokjax reads {STATE_VERSION}")
     for name, value in identity.items():
         received = _as_int(state.get(name))
-        if received != (value if version == 2 else _as_number(value)):
-            shown = repr(received) if version == 2 or isinstance(value, int) else "different"
+        if received != _as_number(value):
+            shown = repr(received) if isinstance(value, int) else "different"
             raise DatasetMismatchError(
                 f"the state's {name} is {shown}, this loader's is {value!r}; create the loader with the "
                 "datasets and options that it had when the state was saved"
@@ -156,6 +156,38 @@ Other = TypeVar("Other")
 Source = TypeVar("Source", bound=Dataset)
 
 
+class LoaderOptions(TypedDict, total=False):
+    """Options of the loaders of documents or chunks.
+
+    Attributes:
+        seed: seed of the order; 0 by default.
+        shuffle: whether the order differs from epoch to epoch, as it does by default.
+        drop_last: whether to omit what does not fill a batch; if not, such a batch has empty rows.
+        pad_id: id of padding; `None` for the tokenizer's PAD token.
+        weights: relative frequency of each dataset; `None` to go through all of them together.
+        columns: names of the side columns to load, or a dict with the dtype of each; `None` for all columns.
+    """
+
+    seed: int
+    shuffle: bool
+    drop_last: bool
+    pad_id: int | None
+    weights: Iterable[float] | None
+    columns: ColumnChoice
+
+
+class _Position:
+    """Position of a loader, which it shares with its views.
+
+    Attributes:
+        step: index of the next batch.
+        lock: lock of the step.
+    """
+
+    def __init__(self, step: int) -> None:
+        self.step, self.lock = step, ThreadLock()
+
+
 class Loader(ABC, Generic[Source, Batch]):
     """Batches of datasets in an order that depends only on the seed and the step.
 
@@ -174,17 +206,42 @@ class Loader(ABC, Generic[Source, Batch]):
     _rows_option: ClassVar[str] = "batch_size"
     _reads_documents: ClassVar[bool] = False
     """Whether documents are read by their rows, which needs their lengths."""
-    _columns: tuple[BatchColumn, ...]
+    batch_size: int
     _order: ItemOrder
 
-    def __init__(self, datasets: Dataset | Sequence[Dataset], seed: int) -> None:
-        received: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
+    def __init__(
+        self,
+        dataset: Dataset | Sequence[Dataset],
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = True,
+        pad_id: int | None = None,
+        weights: Iterable[float] | None = None,
+        columns: ColumnChoice = None,
+    ) -> None:
+        received: Any = dataset if isinstance(dataset, (list, tuple)) else [dataset]
         self.datasets: tuple[Source, ...] = tuple(received)
         self._check_datasets()
         self.seed = check_int("seed", seed)
-        self.step = 0
-        self._lock = ThreadLock()
+        self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
+        self._weights = check_weights(weights)
+        self._columns = choose_columns(self.datasets, columns)
+        self._pad_id = self._resolve_pad_id() if pad_id is None else pad_id
+        check_id("pad_id", self._pad_id)
+        self._position = _Position(0)
+        self._functions: tuple[Callable[[Any], Any], ...] = ()  # of `map`, in order
         self._process_index, self._process_count = 0, 1
+
+    def _resolve_pad_id(self) -> int:
+        """Returns the tokenizer's PAD token; raises `MissingSpecialTokenError` if there is none."""
+        vocabulary = protocol.get_vocabulary(self._find_tokenizer())
+        return vocabulary.require_role("pad", "a loader without pad_id=ID")
+
+    def _set_order(self, sizes: Sequence[int], per_step: int) -> None:
+        """Sets the order of the items of the datasets, of which a step takes `per_step`."""
+        options = {"shuffle": self._shuffle, "drop_last": self._drop_last}
+        self._order = ItemOrder(sizes, per_step, seed=self.seed, weights=self._weights, **options)
 
     def _check_datasets(self) -> None:
         """Raises an error unless there are documents, of supported dataset types and of one vocabulary."""
@@ -213,9 +270,41 @@ class Loader(ABC, Generic[Source, Batch]):
         fingerprints = {dataset.manifest.plan.tokenizer_fingerprint for dataset in self.datasets}
         return {fingerprint for fingerprint in fingerprints if fingerprint is not None}
 
-    @abstractmethod
+    @property
+    def step(self) -> int:
+        """Index of the next batch, counted from 0 through all epochs."""
+        return self._position.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._position.step = step
+
     def batch_at(self, step: int) -> Batch:
-        """Returns the batch of a step, counted from 0 through all epochs; a function of seed and step."""
+        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
+
+        The class describes the batches. A shard has only its rows of them.
+
+        Raises:
+            InvalidArgumentError: the step is negative, or after the end of the run.
+        """
+        return self._convert(self._load(check_int("step", step, minimum=0)))
+
+    def _convert(self, batch: Any) -> Batch:
+        """Applies the functions of `map`."""
+        for function in self._functions:
+            batch = function(batch)
+        return batch  # type: ignore[no-any-return]
+
+    @abstractmethod
+    def _load(self, step: int) -> Any:
+        """Returns the batch of a step before it is converted."""
+
+    def _pad_rows(self, rows: Sequence[DocumentRow | None], length: int) -> PaddedBatch:
+        return pad_rows(rows, self._columns, length=length, pad_id=self._pad_id)
+
+    def _make_empty(self, rows: int, length: int) -> PaddedBatch:
+        """Returns this process's part of a padded batch without documents, which has `rows` rows in all."""
+        return self._pad_rows([None] * (rows // self._process_count), length)
 
     @abstractmethod
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
@@ -225,7 +314,7 @@ class Loader(ABC, Generic[Source, Batch]):
         """Returns the tokenizer of the ids."""
         return self.datasets[0].tokenizer
 
-    def _copy_to_look_ahead(self) -> Loader[Source, Any]:
+    def _copy_to_look_ahead(self) -> Self:
         """Returns a copy whose `_find_closed_files` and `_are_all_open` another thread can call."""
         ahead = copy.copy(self)
         if hasattr(ahead, "_order"):
@@ -261,21 +350,24 @@ class Loader(ABC, Generic[Source, Batch]):
         return self._order.steps_per_epoch
 
     @property
-    @abstractmethod
     def batch_rows(self) -> int:
         """Number of rows of which each process loads an equal share. The process count must divide it."""
+        return self.batch_size
 
-    @abstractmethod
     def _get_options(self) -> dict[str, Any]:
         """Returns the options that determine the order, apart from seed and datasets, as plain JSON."""
+        return {"shuffle": self._shuffle, "drop_last": self._drop_last, "weights": self._weights}
 
     _repr_html_ = render_html
 
     def __repr__(self) -> str:
-        """Returns the datasets, the main options and the position."""
+        """Returns the datasets, the main options, the position and the names of functions, as for `map`."""
         datasets = ", ".join(map(repr, self.datasets))
         options = f"{self._rows_option}={self.batch_rows}, seed={self.seed}"
-        return f"{type(self).__name__}([{datasets}], {options}), at step {self.step}"
+        loader = f"{type(self).__name__}([{datasets}], {options}), at step {self.step}"
+        # The address of a function would differ in each process.
+        names = (getattr(each, "__qualname__", type(each).__qualname__) for each in self._functions)
+        return ", mapped by ".join([loader, *names])
 
     def __len__(self) -> int:
         """Returns the number of batches of an epoch; raises `TypeError` for a mixture."""
@@ -318,7 +410,7 @@ class Loader(ABC, Generic[Source, Batch]):
             array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)  # a number, in a converted batch
             return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
-        return tuple(jax.tree.map(describe, batch) for batch in self._make_examples())
+        return tuple(jax.tree.map(describe, self._convert(batch)) for batch in self._make_examples())
 
     @property
     def element_spec(self) -> Batch:
@@ -332,9 +424,9 @@ class Loader(ABC, Generic[Source, Batch]):
             raise InvalidArgumentError(f"the batches have {len(specs)} shapes; element_specs has all of them")
         return specs[0]
 
-    def _make_examples(self) -> Iterator[Batch]:
+    def _make_examples(self) -> Iterator[Any]:
         """Yields one batch of each shape, with the rows of this process. Their contents do not matter."""
-        yield self.batch_at(0)
+        yield self._load(0)
 
     def __iter__(self) -> Batches[Batch]:
         """Iterates over the rest of the current epoch, or the next one at its end; endless for mixtures."""
@@ -372,7 +464,9 @@ class Loader(ABC, Generic[Source, Batch]):
         """
         if not callable(function):
             raise InvalidArgumentError(f"function must be a function of a batch, not {function!r:.100}")
-        return _MappedLoader(self, function)
+        view: Any = copy.copy(self)
+        view._functions = (*self._functions, function)
+        return view  # type: ignore[no-any-return]
 
     def shard(self, process_index: int, process_count: int) -> Self:
         """Returns a loader of the rows of one of several processes.
@@ -400,7 +494,7 @@ class Loader(ABC, Generic[Source, Batch]):
                 f"make it a multiple of {count}"
             )
         shard = copy.copy(self)
-        shard._lock = ThreadLock()
+        shard._position = _Position(self.step)
         shard._process_index, shard._process_count = index, count
         return shard
 
@@ -423,7 +517,7 @@ class Loader(ABC, Generic[Source, Batch]):
             InvalidArgumentError: `state` is not a state.
         """
         step = check_state(state, self._build_identity())
-        with self._lock.current:
+        with self._position.lock.current:
             self.step = step
 
     def start_prefetch(self) -> None:
@@ -443,66 +537,7 @@ class Loader(ABC, Generic[Source, Batch]):
         return slice(self._process_index * share, (self._process_index + 1) * share)
 
 
-class _MappedLoader(Loader[Source, Batch]):
-    """View of a loader with converted batches. Made by `Loader.map`."""
-
-    def __init__(self, loader: Loader[Source, Any], function: Callable[[Any], Batch]) -> None:
-        self._loader, self._function = loader, function
-        self.datasets, self.seed, self._lock = loader.datasets, loader.seed, loader._lock
-
-    @property
-    def step(self) -> int:
-        """Index of the next batch, also of the loader that this is a view of."""
-        return self._loader.step
-
-    @step.setter
-    def step(self, step: int) -> None:
-        self._loader.step = step
-
-    @property
-    def steps_per_epoch(self) -> int | None:
-        return self._loader.steps_per_epoch
-
-    @property
-    def batch_rows(self) -> int:
-        return self._loader.batch_rows
-
-    def batch_at(self, step: int) -> Batch:
-        """Returns the converted batch of a step."""
-        return self._function(self._loader.batch_at(step))
-
-    def shard(self, process_index: int, process_count: int) -> Self:
-        """Returns a view of the loader of the rows of one of several processes."""
-        return type(self)(self._loader.shard(process_index, process_count), self._function)
-
-    def __repr__(self) -> str:
-        """Returns the loader and the name of the function, without its address, which differs by process."""
-        name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
-        return f"{self._loader!r}, mapped by {name}"
-
-    def _make_examples(self) -> Iterator[Batch]:
-        return map(self._function, self._loader._make_examples())
-
-    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
-        return self._loader._find_shards(step)
-
-    def _copy_to_look_ahead(self) -> Loader[Source, Any]:
-        return self._loader._copy_to_look_ahead()
-
-    def _find_tokenizer(self) -> Any:
-        return self._loader._find_tokenizer()
-
-    def _find_stop(self, epochs: int | None) -> int | None:
-        return self._loader._find_stop(epochs)
-
-    def _get_options(self) -> dict[str, Any]:
-        return self._loader._get_options()
-
-    def _build_identity(self) -> dict[str, Any]:
-        return self._loader._build_identity()
-
-
-class Batches(Generic[Batch]):
+class Batches(Iterator[Batch]):
     """Iterator over the batches of a loader, which advances the loader's step.
 
     Threads can share it, and several iterators of one loader: each batch is returned once.
@@ -519,20 +554,16 @@ class Batches(Generic[Batch]):
         self._stop = stop
         num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
         if num_shards:
-            self._fetcher = ShardFetcher(partial(_make_shard_finder, loader), stop, num_shards)
+            self._fetcher = ShardFetcher(loader._copy_to_look_ahead, stop, num_shards)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the loader and the end; a copy has a thread of its own."""
         return type(self), (self._loader, self._stop)
 
-    def __iter__(self) -> Batches[Batch]:
-        """Returns the iterator itself."""
-        return self
-
     def __next__(self) -> Batch:
         """Returns the next batch, and advances the loader."""
         loader = self._loader
-        with loader._lock.current:
+        with loader._position.lock.current:
             if self._stop is not None and loader.step >= self._stop:
                 self.close()
                 raise StopIteration
@@ -562,8 +593,3 @@ class Batches(Generic[Batch]):
 
     def start_prefetch(self) -> None:
         """Does nothing: Grain's `CheckpointRestore` calls it."""
-
-
-def _make_shard_finder(loader: Loader[Any, Any]) -> ShardFinder:
-    ahead = loader._copy_to_look_ahead()
-    return ShardFinder(ahead._find_closed_files, ahead._are_all_open)

@@ -37,19 +37,17 @@ from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_types import BucketedDataset, TokenDataset
 from tokjax.datasets.fields.base import as_boundaries
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.batch_columns import DocumentRow, choose_columns, pad_rows
-from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
-from tokjax.datasets.loaders.sequences import resolve_pad_id
+from tokjax.datasets.loaders.batch_columns import DocumentRow
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
     from tokjax.datasets.dataset import Dataset
-    from tokjax.datasets.loaders.batch_columns import ColumnChoice
-    from tokjax.datasets.loaders.item_order import ItemSlots
+    from tokjax.datasets.loaders.base import LoaderOptions
 
 
 class Buckets(NamedTuple):
@@ -121,33 +119,13 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     _dataset_type = TokenDataset
     _reads_documents = True
 
-    def __init__(
-        self,
-        dataset: Dataset | Sequence[Dataset],
-        *,
-        pad_id: int | None,
-        seed: int,
-        shuffle: bool,
-        drop_last: bool,
-        weights: Iterable[float] | None,
-        columns: ColumnChoice,
-    ) -> None:
-        super().__init__(dataset, seed)
-        self._columns = choose_columns(self.datasets, columns)
-        self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
-        self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
-        self._weights = check_weights(weights)
+    def __init__(self, dataset: Dataset | Sequence[Dataset], **options: Unpack[LoaderOptions]) -> None:
+        super().__init__(dataset, **options)
         self._buckets = [self._build_buckets(each) for each in self.datasets]
         self._batches = [self._count_batches(buckets) for buckets in self._buckets]
         counts = [int(batches.batch_splits[-1]) for batches in self._batches]
         self._check_nonempty(counts)
-        self._order = ItemOrder(  # an item is a batch
-            counts,
-            1,
-            seed=self.seed,
-            shuffle=self._shuffle,
-            weights=self._weights,
-        )
+        self._set_order(counts, 1)  # an item is a batch
 
     def _check_nonempty(self, counts: list[int]) -> None:
         """Raises an error if no dataset has a batch, or, with weights, if one of them has none."""
@@ -173,24 +151,17 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
             size: the number of documents of the bucket.
         """
 
-    def batch_at(self, step: int) -> PaddedBatch:
-        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
-
-        Returns:
-            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(rows, length)`, and the side columns.
-            `length` is that of the bucket. If the bucket has too few documents, the last rows are empty.
-        """
-        draw = self._draw(check_int("step", step, minimum=0))
+    def _load(self, step: int) -> PaddedBatch:
+        draw = self._draw(step)
         dataset = self.datasets[draw.dataset]
         values = dataset._read_column_rows((column.name for column in self._columns), draw.documents)
         rows: list[DocumentRow | None] = list(map(DocumentRow, dataset._read_ids(draw.documents), values))
         rows += [None] * (draw.num_rows - len(rows))
-        return pad_rows(rows, self._columns, length=draw.length, pad_id=self._pad_id)
+        return self._pad_rows(rows, draw.length)
 
     def _draw(self, step: int) -> _Draw:
         """Returns the documents of a step."""
-        slots: ItemSlots = self._order.compute_items(step)
-        index, item, epoch = (int(column[0]) for column in slots)
+        index, item, epoch = (int(column[0]) for column in self._order.compute_items(step))
         buckets, batches = self._buckets[index], self._batches[index]
         bucket = int(np.searchsorted(batches.batch_splits, item, "right")) - 1
         count, size = int(batches.rows[bucket]), int(buckets.sizes[bucket])
@@ -217,23 +188,13 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
             )
             if count
         }
-        for length, rows in sorted(shapes):
-            own = self._select_rows(rows)
-            empty = [None] * (own.stop - own.start)
-            yield pad_rows(empty, self._columns, length=length, pad_id=self._pad_id)
+        return (self._make_empty(rows, length) for length, rows in sorted(shapes))
 
     def _count_batches(self, buckets: Buckets) -> _BucketBatches:
         sized = zip(buckets.lengths.tolist(), buckets.sizes.tolist(), strict=True)
         rows = np.array([self._compute_rows(length, size) for length, size in sized], np.int64)
         counts = buckets.sizes // rows if self._drop_last else -(-buckets.sizes // rows)
         return _BucketBatches(rows, make_row_splits(counts))
-
-    def _get_common_options(self) -> dict[str, Any]:
-        return {
-            "shuffle": self._shuffle,
-            "drop_last": self._drop_last,
-            "weights": self._weights,
-        }
 
 
 class BucketedLoader(_LengthBucketedLoader):
@@ -242,6 +203,10 @@ class BucketedLoader(_LengthBucketedLoader):
     There are as many shapes as buckets, and a jitted step compiles once for each. Batches of all buckets are
     mixed. With several datasets and no weights, each document occurs once per epoch, except documents that do
     not fill a batch if `drop_last` is set. With weights, the datasets are mixed in an endless stream.
+
+    Batches are `PaddedBatch`es: `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(rows, length)`,
+    and the side columns. `length` is that of the bucket. If the bucket has too few documents, the last rows
+    are empty.
 
     Attributes:
         batch_size: number of documents of a batch, of all processes together.
@@ -253,12 +218,7 @@ class BucketedLoader(_LengthBucketedLoader):
         *,
         batch_size: int,
         bucket_boundaries: Sequence[int] | None = None,
-        pad_id: int | None = None,
-        seed: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = True,
-        weights: Iterable[float] | None = None,
-        columns: ColumnChoice = None,
+        **options: Unpack[LoaderOptions],
     ) -> None:
         """Initializes the loader.
 
@@ -269,13 +229,8 @@ class BucketedLoader(_LengthBucketedLoader):
             batch_size: number of documents of a batch.
             bucket_boundaries: maximum number of ids of the documents of each bucket, for example a
                 `LengthBuckets`; `None` for the boundaries of the dataset's field.
-            pad_id: id of padding; `None` for the tokenizer's PAD token.
-            seed: seed of the order.
-            shuffle: whether the order differs from epoch to epoch.
-            drop_last: whether to omit documents that do not fill a batch; if not, such batches have empty
-                rows.
-            weights: relative frequency of batches of each dataset; `None` to go through all of them together.
-            columns: side columns to load, as for `PackedTokenLoader`.
+            **options: options of all loaders, as for `PackedTokenLoader`. `drop_last` omits documents that do
+                not fill a batch; without it, such batches have empty rows. `weights` are those of batches.
 
         Raises:
             InvalidArgumentError: an argument is invalid, a document is longer than the last boundary, or the
@@ -288,20 +243,7 @@ class BucketedLoader(_LengthBucketedLoader):
             if not boundaries:
                 raise InvalidArgumentError("bucket_boundaries is empty")
             self._boundaries = tuple(sorted(boundaries))
-        super().__init__(
-            dataset,
-            pad_id=pad_id,
-            seed=seed,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            weights=weights,
-            columns=columns,
-        )
-
-    @property
-    def batch_rows(self) -> int:
-        """Number of rows of which each process loads an equal share: `batch_size`."""
-        return self.batch_size
+        super().__init__(dataset, **options)
 
     def _build_buckets(self, dataset: TokenDataset) -> Buckets:
         if self._boundaries is not None:
@@ -318,7 +260,7 @@ class BucketedLoader(_LengthBucketedLoader):
 
     def _get_options(self) -> dict[str, Any]:
         boundaries = None if self._boundaries is None else list(self._boundaries)
-        return {"batch_size": self.batch_size, "bucket_boundaries": boundaries, **self._get_common_options()}
+        return {"batch_size": self.batch_size, "bucket_boundaries": boundaries, **super()._get_options()}
 
 
 class TokenBudgetLoader(_LengthBucketedLoader):
@@ -328,6 +270,8 @@ class TokenBudgetLoader(_LengthBucketedLoader):
     `multiple_of` that minimize the padding of all documents (`LengthBuckets.fit`). All batches of a length
     have the same number of rows, so a jitted step compiles at most `max_shapes` times. (With `drop_last`, a
     dataset with few documents of a length has batches with fewer rows, which is one more shape.)
+
+    Batches are as those of `BucketedLoader`.
 
     Attributes:
         budget: maximum cost of a batch, of all processes together.
@@ -344,12 +288,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
         multiple_of: int = 64,
         max_shapes: int = 8,
         rows_multiple_of: int = 1,
-        pad_id: int | None = None,
-        seed: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = False,
-        weights: Iterable[float] | None = None,
-        columns: ColumnChoice = None,
+        **options: Unpack[LoaderOptions],
     ) -> None:
         """Initializes the loader from the lengths of documents.
 
@@ -363,13 +302,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
             max_shapes: maximum number of lengths. More lengths mean less padding, but more compilations.
             rows_multiple_of: number that the rows of a batch are a multiple of; the number of processes must
                 divide it.
-            pad_id: id of padding; `None` for the tokenizer's PAD token.
-            seed: seed of the order.
-            shuffle: whether the order differs from epoch to epoch.
-            drop_last: whether to omit documents that do not fill a batch; if not, such batches have empty
-                rows.
-            weights: relative frequency of batches of each dataset; `None` to go through all of them together.
-            columns: side columns to load, as for `PackedTokenLoader`.
+            **options: options of all loaders, as for `BucketedLoader`, but `drop_last` is `False` by default.
 
         Raises:
             InvalidArgumentError: an argument is invalid, `rows_multiple_of` documents cost more than the
@@ -380,15 +313,8 @@ class TokenBudgetLoader(_LengthBucketedLoader):
         self._multiple_of = check_int("multiple_of", multiple_of, minimum=1)
         self._max_shapes = check_int("max_shapes", max_shapes, minimum=1)
         self._rows_multiple_of = check_int("rows_multiple_of", rows_multiple_of, minimum=1)
-        super().__init__(
-            dataset,
-            pad_id=pad_id,
-            seed=seed,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            weights=weights,
-            columns=columns,
-        )
+        options.setdefault("drop_last", False)
+        super().__init__(dataset, **options)
 
     @property
     def batch_rows(self) -> int:
@@ -447,7 +373,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
             "max_shapes": self._max_shapes,
             "rows_multiple_of": self._rows_multiple_of,
             "rows": [batches.rows.tolist() for batches in self._batches],
-            **self._get_common_options(),
+            **super()._get_options(),
         }
 
 

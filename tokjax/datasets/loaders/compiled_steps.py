@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -26,11 +25,10 @@ def compile_ahead(
 
     Args:
         step: function that is called as `step(*arguments, batch)`; it can be jitted already, for instance
-            with `donate_argnums` or `static_argnums`.
+            with `donate_argnums`.
         loader: loader of the batches.
         arguments: the arguments before the batch, such as parameters and the state of an optimizer: arrays,
-            or `jax.ShapeDtypeStruct`. Only their shapes, dtypes and shardings are used, except those of
-            static arguments, whose values become part of the executable.
+            or `jax.ShapeDtypeStruct`. Only their shapes, dtypes and shardings are used.
         sharding: sharding of the batches, if `prefetch_to_device` gets one.
 
     Returns:
@@ -38,8 +36,8 @@ def compile_ahead(
 
     Raises:
         InvalidArgumentError: `loader` is not a loader; its batches are those of
-            `PackedBlocks.to_huggingface(flash_attention=True)`, which have any number of shapes; or it is not
-            clear which arguments are static.
+            `PackedBlocks.to_huggingface(flash_attention=True)`, which have any number of shapes; or the step
+            has static arguments.
     """
     import jax as typed_jax  # noqa: PLC0415 (slow to import)
 
@@ -60,8 +58,13 @@ def compile_ahead(
     _reject_flash_attention(specs)
     lowered = {_get_shapes(spec): jitted.lower(*arguments, jax.tree.map(describe, spec)) for spec in specs}
     dynamic_arguments, _ = next(iter(lowered.values())).args_info
-    static = _find_static(arguments, len(arguments) + 1 - len(dynamic_arguments))
-    return CompiledStep({shapes: each.compile() for shapes, each in lowered.items()}, static)
+    num_static = len(arguments) + 1 - len(dynamic_arguments)
+    if num_static:
+        raise InvalidArgumentError(
+            f"the step has {num_static} static arguments, and an executable takes only arrays; bind them "
+            "before jax.jit, as in jax.jit(functools.partial(step, VALUE))"
+        )
+    return CompiledStep({shapes: each.compile() for shapes, each in lowered.items()})
 
 
 class CompiledStep:
@@ -71,16 +74,14 @@ class CompiledStep:
         compiled: executable (`jax.stages.Compiled`) for the shapes of the arrays of a batch.
     """
 
-    def __init__(self, compiled: dict[_Shapes, Any], static: dict[int, Any]) -> None:
+    def __init__(self, compiled: dict[_Shapes, Any]) -> None:
         self.compiled = compiled
-        self._static = static
 
     def __call__(self, *arguments: Any) -> Any:
         """Calls the step with its arguments, of which the last is the batch.
 
         Raises:
-            InvalidArgumentError: the batch has a shape that the loader does not have, or a static argument
-                has another value than in `compile_ahead`.
+            InvalidArgumentError: the batch has a shape that the loader does not have.
         """
         shapes = _get_shapes(arguments[-1])
         if shapes not in self.compiled:
@@ -89,16 +90,8 @@ class CompiledStep:
                 f"the batch has {_describe_shapes(shapes)}, and the step was compiled for {known}; pass "
                 "batches of the loader that compile_ahead got, as the last argument"
             )
-        for i, value in self._static.items():
-            if arguments[i] != value:
-                raise InvalidArgumentError(
-                    f"argument {i} is static, and the step was compiled for {value!r:.100}, not "
-                    f"{arguments[i]!r:.100}; call compile_ahead for each value"
-                )
-        # An executable takes only the other arguments.
-        dynamic = (each for i, each in enumerate(arguments) if i not in self._static)
         try:
-            return self.compiled[shapes](*dynamic)
+            return self.compiled[shapes](*arguments)
         except ValueError as error:
             if "sharding" in str(error):
                 error.add_note(
@@ -120,38 +113,6 @@ def _reject_flash_attention(specs: tuple[Any, ...]) -> None:
             "the value of max_length_q differ from batch to batch, so the step can't be compiled ahead; for "
             "kernels in JAX, use blocks.cu_seqlens(max_segments), which has one shape"
         )
-
-
-def _find_static(arguments: tuple[Any, ...], count: int) -> dict[int, Any]:
-    """Returns the static arguments by position.
-
-    JAX has the number of static arguments, but not their positions. Arrays are never static, and what is
-    neither an array nor a number always is. A number or an empty container can be either.
-
-    Args:
-        arguments: the arguments before the batch.
-        count: number of static arguments.
-
-    Raises:
-        InvalidArgumentError: several choices are possible.
-    """
-    import jax  # noqa: PLC0415
-
-    def is_array(leaf: Any) -> bool:
-        return hasattr(leaf, "shape")
-
-    if not count:
-        return {}
-    leaves = [jax.tree.leaves(argument) for argument in arguments]
-    possible = [i for i, each in enumerate(leaves) if not any(map(is_array, each))]
-    certain = [i for i in possible if not all(isinstance(leaf, numbers.Number) for leaf in leaves[i])]
-    for chosen in (possible, certain):
-        if len(chosen) == count:
-            return {i: arguments[i] for i in chosen}
-    raise InvalidArgumentError(
-        f"the step has {count} static arguments, and it is not clear which of the arguments {possible} they "
-        "are; bind them with functools.partial before jax.jit, or pass numbers that are not static as arrays"
-    )
 
 
 def _get_shapes(batch: Any) -> _Shapes:

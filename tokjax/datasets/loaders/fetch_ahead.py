@@ -24,10 +24,10 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _WAIT_SECONDS = 0.02
 _CLOSE_SECONDS = 1.0
@@ -36,30 +36,19 @@ _MAX_STEPS = 4096
 """Maximum number of steps that are looked at ahead of the loader."""
 
 
-class ShardFinder(NamedTuple):
-    """Functions that find the files to open. One thread can call them.
-
-    Attributes:
-        find_closed_files: function of a step that yields, for each of its shards that is not open, functions
-            that open the files of the shard.
-        are_all_open: function that returns whether all shards of all steps are open.
-    """
-
-    find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]]
-    are_all_open: Callable[[], bool]
-
-
 class ShardFetcher:
     """Opens the shards of the next steps, on a thread that starts with the first step.
 
     Args:
-        make_finder: function that returns the functions that find the files, for a new thread.
+        copy_loader: function that returns a copy of the loader, for a new thread. Its `_find_closed_files`
+            yields, for each shard of a step that is not open, functions that open the files of the shard.
+            Its `_are_all_open` returns whether all shards of all steps are open.
         stop: first step that is not loaded; `None` without end.
         num_shards: maximum number of shards that are opened before the loader needs them.
     """
 
-    def __init__(self, make_finder: Callable[[], ShardFinder], stop: int | None, num_shards: int) -> None:
-        self._make_finder, self._stop, self._num_shards = make_finder, stop, num_shards
+    def __init__(self, copy_loader: Callable[[], Any], stop: int | None, num_shards: int) -> None:
+        self._copy_loader, self._stop, self._num_shards = copy_loader, stop, num_shards
         self._progress = _Progress(0)
         self._thread: threading.Thread | None = None
         self._process: int | None = None  # the one that started the thread
@@ -75,7 +64,7 @@ class ShardFetcher:
             self._process = os.getpid()
             self._thread = threading.Thread(
                 target=_fetch,
-                args=(self._make_finder(), self._stop, self._num_shards, self._progress),
+                args=(self._copy_loader(), self._stop, self._num_shards, self._progress),
                 daemon=True,
                 name="tokjax-fetch",
             )
@@ -114,7 +103,7 @@ class _Progress:
         return False
 
 
-def _fetch(finder: ShardFinder, stop: int | None, num_shards: int, progress: _Progress) -> None:
+def _fetch(loader: Any, stop: int | None, num_shards: int, progress: _Progress) -> None:
     """Opens shards until the steps end or the thread is stopped; runs on the thread."""
     ahead: deque[int] = deque()  # steps of the shards that were opened, and that the loader has not reached
 
@@ -127,13 +116,13 @@ def _fetch(finder: ShardFinder, stop: int | None, num_shards: int, progress: _Pr
         return progress.step >= step
 
     def is_due(step: int) -> bool:
-        return is_reached(step - _MAX_STEPS) and not finder.are_all_open()
+        return is_reached(step - _MAX_STEPS) and not loader._are_all_open()
 
     step = progress.step
     while (stop is None or step < stop) and progress.wait(partial(is_due, step)):
         step = max(step, progress.step)
         try:
-            for files in finder.find_closed_files(step):
+            for files in loader._find_closed_files(step):
                 if not progress.wait(has_capacity):
                     return
                 if is_reached(step + 1):  # the loader has opened the other shards

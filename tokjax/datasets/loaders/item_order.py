@@ -121,10 +121,7 @@ class ItemOrder:
         self._per_step = per_step
         self._seed, self._shuffle = seed, shuffle
         self._steps_per_block = max(_ITEMS_PER_BLOCK // per_step, 1)
-        self._cached_block: tuple[tuple[int, int], ItemSlots] = (
-            (-1, -1),
-            ItemSlots(*np.zeros((3, 0), np.int64)),
-        )
+        self._cached_block = (-1, -1), ItemSlots(*np.zeros((3, 0), np.int64))
         self._mixture: Mixture | None = None if weights is None else build_mixture(weights, len(sizes))
         total = int(self._starts[-1])
         self.steps_per_epoch: int | None = None

@@ -15,7 +15,7 @@ Side columns of the dataset are read at the same positions as the ids.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -24,15 +24,13 @@ from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.datasets.dataset_types import PackedDataset
-from tokjax.datasets.loaders.base import Loader, number_documents
-from tokjax.datasets.loaders.batch_columns import choose_columns, split_loss_mask
-from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
-from tokjax.datasets.loaders.sequences import resolve_pad_id
+from tokjax.datasets.loaders.base import Loader, LoaderOptions, number_documents
+from tokjax.datasets.loaders.batch_columns import split_loss_mask
 from tokjax.packing.packed_blocks import PackedBlocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Literal, TypedDict, Unpack
+    from collections.abc import Iterator, Sequence
+    from typing import Literal, Unpack
 
     from numpy.typing import NDArray
     from typing_extensions import (
@@ -41,19 +39,6 @@ if TYPE_CHECKING:
 
     from tokjax._util.arrays import Array
     from tokjax.datasets.dataset import Dataset
-    from tokjax.datasets.loaders.batch_columns import ColumnChoice
-
-    class _Options(TypedDict, total=False):
-        """Options of `PackedTokenLoader` that do not change the type of its batches."""
-
-        seed: int
-        shuffle: bool
-        chunk_tokens: int | None
-        extra_token: bool
-        drop_last: bool
-        pad_id: int | None
-        weights: Iterable[float] | None
-        columns: ColumnChoice
 
 
 _PADDING = (0, 0, 0, 0, -1)
@@ -90,6 +75,13 @@ class TokenChunks(NamedTuple):
         return self.ids[..., 1:]
 
 
+class _Options(LoaderOptions, total=False):
+    """Options of `PackedTokenLoader` that do not change the type of its batches."""
+
+    chunk_tokens: int | None
+    extra_token: bool
+
+
 if TYPE_CHECKING:
     Chunks = TypeVarWithDefault("Chunks", bound=PackedBlocks | TokenChunks, default=PackedBlocks)
 else:
@@ -107,6 +99,12 @@ class PackedTokenLoader(Loader[PackedDataset, Chunks], Generic[Chunks]):
     mixed in an endless stream; each of them is shuffled separately, in another order whenever it starts
     again.
 
+    Batches are `PackedBlocks` of NumPy arrays, `int32`, shape `(batch_size, length)`, where `length` is
+    `chunk_tokens`, plus 1 with `extra_token`. `segment_ids` count the documents of each chunk from 1.
+    `positions` count the tokens of each segment from 0. `document_ids` are rows of `dataset.documents`, with
+    several datasets of their concatenation. On padding these three are 0, 0 and -1. With `documents=False`,
+    batches are `TokenChunks`.
+
     Attributes:
         batch_size: number of chunks of a batch, of all processes together.
         chunk_tokens: number of ids of a chunk, without the extra one.
@@ -114,15 +112,6 @@ class PackedTokenLoader(Loader[PackedDataset, Chunks], Generic[Chunks]):
 
     _dataset_type = PackedDataset
 
-    @overload
-    def __init__(
-        self: PackedTokenLoader[PackedBlocks],
-        dataset: Dataset | Sequence[Dataset],
-        *,
-        batch_size: int,
-        documents: Literal[True] = True,
-        **options: Unpack[_Options],
-    ) -> None: ...
     @overload
     def __init__(
         self: PackedTokenLoader[TokenChunks],
@@ -134,11 +123,11 @@ class PackedTokenLoader(Loader[PackedDataset, Chunks], Generic[Chunks]):
     ) -> None: ...
     @overload
     def __init__(
-        self: PackedTokenLoader[PackedBlocks | TokenChunks],
+        self: PackedTokenLoader[PackedBlocks],
         dataset: Dataset | Sequence[Dataset],
         *,
         batch_size: int,
-        documents: bool,
+        documents: bool = True,
         **options: Unpack[_Options],
     ) -> None: ...
     def __init__(
@@ -146,77 +135,51 @@ class PackedTokenLoader(Loader[PackedDataset, Chunks], Generic[Chunks]):
         dataset: Dataset | Sequence[Dataset],
         *,
         batch_size: int,
-        seed: int = 0,
-        shuffle: bool = True,
         chunk_tokens: int | None = None,
         extra_token: bool = False,
         documents: bool = True,
-        drop_last: bool = True,
-        pad_id: int | None = None,
-        weights: Iterable[float] | None = None,
-        columns: ColumnChoice = None,
+        **options: Unpack[LoaderOptions],
     ) -> None:
         """Initializes the loader. Tokens are read by `batch_at`.
 
         Args:
             dataset: an open dataset, or several.
             batch_size: number of chunks of a batch.
-            seed: seed of the order.
-            shuffle: whether the order differs from epoch to epoch.
             chunk_tokens: number of ids of a chunk; `None` for the first dataset's `chunk_tokens`.
             extra_token: whether chunks have `chunk_tokens + 1` ids, so that `ids[:, :-1]` are inputs and
                 `ids[:, 1:]` are their targets.
             documents: whether batches are `PackedBlocks`, with the document of each token; if not, they are
                 `TokenChunks`, which load several times faster.
-            drop_last: whether to omit chunks that do not fill a batch; if not, the last batch of an epoch is
-                padded.
-            pad_id: id of padding; `None` for the tokenizer's PAD token. Unused with `drop_last`.
-            weights: relative frequency of each dataset; `None` to go through all of them together.
-            columns: names of the side columns to load, or a dict with the dtype of each, such as
-                `{"weights": "float16"}`; `None` for all columns, in their own dtypes of at most 32 bits.
+            **options: options of all loaders:
+
+                - seed: seed of the order, 0 by default.
+                - shuffle: whether the order differs from epoch to epoch, `True` by default.
+                - drop_last: whether to omit chunks that do not fill a batch, `True` by default; if not, the
+                  last batch of an epoch is padded.
+                - pad_id: id of padding; by default the tokenizer's PAD token. Unused with `drop_last`.
+                - weights: relative frequency of each dataset; by default all are gone through together.
+                - columns: names of the side columns to load, or a dict with the dtype of each, such as
+                  `{"weights": "float16"}`; by default all, in their own dtypes of at most 32 bits.
 
         Raises:
             DatasetMismatchError: the datasets have different side columns.
             InvalidArgumentError: an argument is invalid, the chunks do not fill a batch, or with `documents`
                 there are more than 2**31 documents.
         """
-        super().__init__(dataset, seed)
+        if options.get("drop_last", True):
+            options["pad_id"] = 0  # (there is no padding, and perhaps no PAD token)
+        super().__init__(dataset, **options)
         self.batch_size = check_int("batch_size", batch_size, minimum=1)
         chunk = self.datasets[0].chunk_tokens if chunk_tokens is None else chunk_tokens
         self.chunk_tokens = check_int("chunk_tokens", chunk, minimum=1)
-        self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
-        self._drop_last, self._weights = bool(drop_last), check_weights(weights)
-        self._columns = choose_columns(self.datasets, columns)
-        self._pad_id = 0 if self._drop_last else resolve_pad_id(pad_id, self._find_tokenizer)
+        self._extra, self._documents = int(bool(extra_token)), bool(documents)
         sizes = [max(each.num_tokens - self._extra, 0) // self.chunk_tokens for each in self.datasets]
-        self._order = ItemOrder(
-            sizes,
-            self.batch_size,
-            seed=self.seed,
-            shuffle=self._shuffle,
-            drop_last=self._drop_last,
-            weights=self._weights,
-        )
+        self._set_order(sizes, self.batch_size)
         if self._documents:
             self._first_documents = number_documents(self.datasets, "pass documents=False to load only ids")
 
-    @property
-    def batch_rows(self) -> int:
-        """Number of rows of which each process loads an equal share: `batch_size`."""
-        return self.batch_size
-
-    def batch_at(self, step: int) -> Chunks:
-        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
-
-        Returns:
-            NumPy arrays, `int32`, shape `(batch_size, length)`, where `length` is `chunk_tokens`, plus 1 with
-            `extra_token`. `segment_ids` count the documents of each chunk from 1. `positions` count the
-            tokens of each segment from 0. `document_ids` are rows of `dataset.documents`, with several
-            datasets of their concatenation. On padding these three are 0, 0 and -1. A shard has only its
-            rows.
-        """
-        all_slots = self._order.compute_items(check_int("step", step, minimum=0))
-        slots = all_slots.select(self._select_rows(self.batch_size))
+    def _load(self, step: int) -> PackedBlocks | TokenChunks:
+        slots = self._order.compute_items(step).select(self._select_rows(self.batch_size))
         length, starts = self.chunk_tokens + self._extra, slots.items * self.chunk_tokens
         # One array for all columns: the allocator keeps one large array for the next batch. It returns
         # several smaller ones to the system, and the page faults of the next batch doubled the time.
@@ -233,8 +196,8 @@ class PackedTokenLoader(Loader[PackedDataset, Chunks], Generic[Chunks]):
                 columns[:, rows] = dataset_columns
         side_columns = self._load_side_columns(groups, starts, length)
         if self._documents:
-            return cast("Chunks", PackedBlocks(*columns, **side_columns))
-        return cast("Chunks", TokenChunks(columns[0], **side_columns))
+            return PackedBlocks(*columns, **side_columns)
+        return TokenChunks(columns[0], **side_columns)
 
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
         slots = self._order.compute_items(step).select(self._select_rows(self.batch_size))
@@ -279,12 +242,10 @@ class PackedTokenLoader(Loader[PackedDataset, Chunks], Generic[Chunks]):
 
     def _get_options(self) -> dict[str, Any]:
         return {
-            "shuffle": self._shuffle,
+            **super()._get_options(),
             "batch_size": self.batch_size,
             "chunk_tokens": self.chunk_tokens,
             "extra_token": bool(self._extra),
-            "drop_last": self._drop_last,
-            "weights": self._weights,
         }
 
 

@@ -11,6 +11,7 @@ each document once. With weights, every dataset has its own plan and its own epo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
@@ -23,17 +24,18 @@ from tokjax._util.permutation import permute
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
 from tokjax.datasets.loaders.base import Loader, number_documents
-from tokjax.datasets.loaders.batch_columns import choose_columns, split_loss_mask
-from tokjax.datasets.loaders.item_order import NO_ITEM, ItemOrder
-from tokjax.datasets.loaders.mixture_sources import compute_shares, flatten_sources, get_by_name
+from tokjax.datasets.loaders.batch_columns import split_loss_mask
+from tokjax.datasets.loaders.item_order import NO_ITEM
 from tokjax.datasets.loaders.row_plans import PlanOptions, RowPlan, load_plan
 from tokjax.datasets.loaders.schedules import (
     MAX_ROWS,
     RowSchedule,
+    compute_shares,
+    flatten_sources,
+    get_by_name,
     merge_schedules,
     parse_schedule,
 )
-from tokjax.datasets.loaders.sequences import resolve_pad_id
 from tokjax.errors import InvalidArgumentError
 from tokjax.packing.apply_plan import apply_packing
 from tokjax.packing.packed_blocks import PackedBlocks
@@ -41,13 +43,12 @@ from tokjax.packing.plans import Overlong, PackingPlan, Strategy
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
     from tokjax.datasets.loaders.batch_columns import BatchColumn, ColumnChoice
-    from tokjax.datasets.loaders.mixture_sources import Sources, Weights
-    from tokjax.datasets.loaders.schedules import Phase, Scheduled
+    from tokjax.datasets.loaders.schedules import Phase, Scheduled, Sources, Weights
 
 Stop: TypeAlias = Literal["first_exhausted", "all_exhausted"]
 _ROWS_PER_PART = 1 << 16
@@ -62,6 +63,11 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
     batch of an epoch may have empty rows. With weights, each dataset is packed separately and starts again
     when its rows are used up. `weights`, `batch_size` and `block_size` can be schedules: a dict from the
     first step of each phase to its value, or a function of the step.
+
+    Batches are `PackedBlocks` of NumPy arrays, `int32`, shape `(batch_size, block_size)`. `segment_ids` count
+    the documents of each row from 1. `positions` count the tokens of each segment from 0. `document_ids` are
+    rows of `dataset.documents`, with several datasets of their concatenation. On padding these three are 0, 0
+    and -1.
 
     Attributes:
         names: name of each dataset: its place in a sequence, or its keys in nested dicts, joined by `/`.
@@ -132,16 +138,15 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
                 fill a batch, or there are more than 2**31 documents.
         """
         self.names, datasets, tree = flatten_sources(dataset)
-        super().__init__(datasets, seed)
+        super().__init__(
+            datasets, seed=seed, shuffle=shuffle, drop_last=False, pad_id=pad_id, columns=columns
+        )
         steps = None if num_steps is None else check_int("num_steps", num_steps, minimum=1)
         is_mixture = weights is not None or token_budgets is not None
         every = [*range(len(self.datasets))]
         #: Datasets of each source of rows.
         self._members = [[i] for i in every] if is_mixture else [every]
         self._first_documents = number_documents(self.datasets, "create loaders of fewer datasets")
-        self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
-        self._shuffle = bool(shuffle)
-        self._columns = choose_columns(self.datasets, columns)
         self._options = PlanOptions(
             block_size=0,
             strategy=strategy,
@@ -150,13 +155,15 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             max_segments=max_segments,
             seed=self.seed if self._shuffle else None,
         )
-        block_sizes = parse_schedule("block_size", block_size, _make_size_check("block_size"), steps)
+        block_sizes = parse_schedule(
+            "block_size", block_size, partial(check_int, "block_size", minimum=1), steps
+        )
         self._plans = self._load_plans({*block_sizes.values()}, plan_dir, bool(progress))
         self._totals: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._budgets = self._parse_budgets(token_budgets, weights, block_sizes)
         self._schedule = RowSchedule(
             merge_schedules(
-                parse_schedule("batch_size", batch_size, _make_size_check("batch_size"), steps),
+                parse_schedule("batch_size", batch_size, partial(check_int, "batch_size", minimum=1), steps),
                 block_sizes,
                 self._parse_shares(weights, steps),
             ),
@@ -167,13 +174,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         self._is_plain = not is_mixture and self.num_steps is None and len(self._schedule.phases) == 1
         if self._is_plain:
             [phase] = self._schedule.phases
-            self._order = ItemOrder(
-                [self._plans[phase.block_size, 0].num_rows],
-                phase.batch_size,
-                seed=self.seed,
-                shuffle=self._shuffle,
-                drop_last=False,
-            )
+            self._set_order([self._plans[phase.block_size, 0].num_rows], phase.batch_size)
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -190,19 +191,8 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         """Number of rows of a batch; the greatest common divisor of all batch sizes, if there are several."""
         return math.gcd(*self._schedule.batch_sizes)
 
-    def batch_at(self, step: int) -> PackedBlocks:
-        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
-
-        Returns:
-            NumPy arrays, `int32`, shape `(batch_size, block_size)`. `segment_ids` count the documents of each
-            row from 1. `positions` count the tokens of each segment from 0. `document_ids` are rows of
-            `dataset.documents`, with several datasets of their concatenation. On padding these three are 0, 0
-            and -1. A shard has only its rows.
-
-        Raises:
-            InvalidArgumentError: the step is negative, or after the end of the run.
-        """
-        return self._load_rows(self._draw_rows(check_int("step", step, minimum=0)))
+    def _load(self, step: int) -> PackedBlocks:
+        return self._load_rows(self._draw_rows(step))
 
     def _draw_rows(self, step: int) -> _Rows:
         """Returns the rows of a step that this process loads."""
@@ -227,7 +217,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             own = rows.select((rows.sources == source) & (rows.items != NO_ITEM))
             pieces = self._plans[rows.block_size, source].select(own.items).pieces
             lengths = pieces["length"].astype(np.int64)
-            for index, selected, starts in self._split_pieces(source, pieces):
+            for index, selected, starts in self._split_pieces(source, pieces["start"], "num_tokens"):
                 for shard in self.datasets[index]._find_item_shards(starts, lengths[selected]):
                     yield index, shard
 
@@ -239,7 +229,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             if phase.first_step < end
         }
         for _, step in sorted(first_steps.items()):
-            yield self.batch_at(step)
+            yield self._load(step)
 
     def _find_stop(self, epochs: int | None) -> int | None:
         return super()._find_stop(epochs) if self._is_plain else self.num_steps
@@ -331,22 +321,26 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         """Loads rows of one or several sources."""
         sources = np.unique(rows.sources).tolist()
         if len(sources) == 1:
-            return _make_blocks(self._load_source_rows(sources[0], rows))
+            blocks, columns = self._load_source_rows(sources[0], rows)
+            return PackedBlocks(*blocks, **split_loss_mask(columns))
         shape = len(rows.items), rows.block_size
         columns = {column.name: np.empty(shape, column.dtype) for column in self._columns}
-        ids, mask, segments, positions, documents = np.empty((5, *shape), np.int32)
-        loaded = _LoadedRows(ids, mask, segments, positions, documents, columns)
+        blocks = [*np.empty((5, *shape), np.int32)]
         for source in sources:
             own = np.flatnonzero(rows.sources == source)
-            part = self._load_source_rows(source, rows.select(own))
-            for target, values in zip(loaded[:-1], part[:-1], strict=True):
+            parts, part_columns = self._load_source_rows(source, rows.select(own))
+            for target, values in zip(
+                [*blocks, *columns.values()], [*parts, *part_columns.values()], strict=True
+            ):
                 target[own] = values
-            for name, values in part.columns.items():
-                loaded.columns[name][own] = values
-        return _make_blocks(loaded)
+        return PackedBlocks(*blocks, **split_loss_mask(columns))
 
-    def _load_source_rows(self, source: int, rows: _Rows) -> _LoadedRows:
-        """Loads rows of one source: reads the tokens of their pieces and packs them."""
+    def _load_source_rows(self, source: int, rows: _Rows) -> tuple[list[Any], dict[str, NDArray[Any]]]:
+        """Loads rows of one source: reads the tokens of their pieces and packs them.
+
+        Returns:
+            The first five fields of `PackedBlocks`, and the side columns by name.
+        """
         has_item = rows.items != NO_ITEM
         plan = self._plans[rows.block_size, source].select(rows.items[has_item])
         counts = np.zeros(len(rows.items), np.int64)
@@ -369,7 +363,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         for column in self._columns:
             columns[column.name] = values = column.make_filled(len(rows.items), rows.block_size)
             values[blocks.attention_mask == 1] = self._read_column(source, column, plan.pieces, lengths)
-        return _LoadedRows(*blocks[:4], document_ids, columns)
+        return [*blocks[:4], document_ids], columns
 
     def _read_column(
         self, source: int, column: BatchColumn, pieces: NDArray[Any], lengths: NDArray[np.int64]
@@ -382,14 +376,9 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
                 return dataset.column(name).read_ranges(starts, counts)
 
             return column.cast(self._read_pieces(source, pieces, lengths, read, dtype))
-        members = self._members[source]
-        splits = self._first_documents[members[0] : members[-1] + 2] - self._first_documents[members[0]]
-        documents = pieces["document"].astype(np.int64)
-        datasets = np.searchsorted(splits, documents, "right") - 1
-        values = np.empty(len(documents), dtype)
-        for i in np.unique(datasets).tolist():
-            own = np.flatnonzero(datasets == i)
-            values[own] = self.datasets[members[i]].column(name)[documents[own] - splits[i]]
+        values = np.empty(len(pieces), dtype)
+        for index, own, documents in self._split_pieces(source, pieces["document"], "num_documents"):
+            values[own] = self.datasets[index].column(name)[documents]
         return column.cast(np.repeat(values, lengths))
 
     def _read_pieces(
@@ -409,8 +398,8 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             read: function that reads ranges of a dataset, given by their starts and lengths.
             dtype: dtype of the result of `read`.
         """
-        parts = self._split_pieces(source, pieces)
-        if len(self._members[source]) == 1:
+        parts = self._split_pieces(source, pieces["start"], "num_tokens")
+        if len(parts) == 1:
             [(index, _, starts)] = parts
             return np.asarray(read(self.datasets[index], starts, lengths))
         stops = np.cumsum(lengths)
@@ -420,21 +409,28 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             values[slots] = read(self.datasets[index], starts, lengths[own])
         return values
 
-    def _split_pieces(self, source: int, pieces: NDArray[Any]) -> list[tuple[int, Any, NDArray[np.int64]]]:
+    def _split_pieces(
+        self, source: int, positions: NDArray[Any], unit: Literal["num_tokens", "num_documents"]
+    ) -> list[tuple[int, Any, NDArray[np.int64]]]:
         """Returns the pieces of each dataset of a source.
 
+        Args:
+            source: the source.
+            positions: the first token or the document of each piece, counted through all datasets.
+            unit: what the positions count.
+
         Returns:
-            For each dataset, its index, the index array or slice of its pieces, and their starts in it.
+            For each dataset, its index, the indices or slice of its pieces, and their positions in it.
         """
-        members, starts = self._members[source], pieces["start"].astype(np.int64)
+        members, positions = self._members[source], positions.astype(np.int64)
         if len(members) == 1:
-            return [(members[0], slice(None), starts)]
-        token_splits = make_row_splits(self.datasets[i].num_tokens for i in members)
-        datasets = np.searchsorted(token_splits, starts, "right") - 1
+            return [(members[0], slice(None), positions)]
+        splits = make_row_splits(getattr(self.datasets[i], unit) for i in members)
+        datasets = np.searchsorted(splits, positions, "right") - 1
         parts = []
         for i in np.unique(datasets).tolist():
             own = np.flatnonzero(datasets == i)
-            parts.append((members[i], own, starts[own] - token_splits[i]))
+            parts.append((members[i], own, positions[own] - splits[i]))
         return parts
 
     def _load_plans(
@@ -575,17 +571,6 @@ class _Budget(NamedTuple):
     last_tokens: int
 
 
-class _LoadedRows(NamedTuple):
-    """Fields of `PackedBlocks`, `int32`, and side columns by name. All have shape `(rows, block_size)`."""
-
-    ids: Any
-    attention_mask: Any
-    segment_ids: Any
-    positions: Any
-    document_ids: Any
-    columns: dict[str, NDArray[Any]]
-
-
 class _Rows(NamedTuple):
     """Rows to load.
 
@@ -607,10 +592,6 @@ class _Rows(NamedTuple):
         return _Rows(self.block_size, self.sources[rows], self.items[rows], limits)
 
 
-def _make_blocks(rows: _LoadedRows) -> PackedBlocks:
-    return PackedBlocks(*rows[:-1], **split_loss_mask(rows.columns))
-
-
 def _cut_rows(
     lengths: NDArray[np.int64], splits: NDArray[np.int64], limits: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
@@ -629,5 +610,47 @@ def _cut_rows(
     return cut
 
 
-def _make_size_check(name: str) -> Callable[[Any], int]:
-    return lambda value: check_int(name, value, minimum=1)
+def describe_schedule(loader: PlannedLoader, steps: Sequence[int] | None = None) -> str:
+    """Describes a run before it starts: phases, and the tokens and epochs of each dataset up to given steps.
+
+    Args:
+        loader: a loader of planned rows.
+        steps: steps before which tokens are counted. By default the first step of each phase (of up to eight)
+            and the end of the run, or of the epoch.
+
+    Returns:
+        A table with one line for each step and dataset.
+
+    Raises:
+        InvalidArgumentError: `loader` is another loader, or `steps` is not a list of steps.
+    """
+    if not isinstance(loader, PlannedLoader):
+        raise InvalidArgumentError(
+            f"loader must be a PlannedLoader, whose batches are planned, not a {type(loader).__name__}"
+        )
+    if steps is not None and not isinstance(steps, Iterable):
+        raise InvalidArgumentError(f"steps must be a list of steps, such as [{steps!r}], not {steps!r}")
+    lines = [("step", "batch_size", "block_size", "dataset", "tokens", "share", "epochs")]
+    for step in _choose_steps(loader) if steps is None else steps:
+        tokens = loader.count_tokens(step)
+        phase = [each for each in loader.phases if each.first_step <= step][-1]
+        first = f"{step:,}", f"{phase.batch_size:,}", f"{phase.block_size:,}"
+        total = max(sum(tokens.values()), 1)
+        for dataset, (name, count) in zip(loader.datasets, tokens.items(), strict=True):
+            epochs = count / max(dataset.num_tokens, 1)
+            lines.append((*first, name, f"{count:,}", f"{count / total:.4%}", f"{epochs:.3f}"))
+            first = "", "", ""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 3 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _choose_steps(loader: PlannedLoader) -> list[int]:
+    first_steps = [phase.first_step for phase in loader.phases][1:9]
+    end = loader.steps_per_epoch
+    return first_steps + ([] if end is None or end in first_steps else [end]) or [1000]

@@ -14,8 +14,9 @@ import atexit
 import os
 import queue
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from tokjax._util.locks import ThreadLock
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
 Batch = TypeVar("Batch")
 
@@ -117,17 +118,17 @@ class _Item(NamedTuple):
     """Entry of the queue.
 
     Attributes:
-        kind: `"batch"`, `"error"` or `"end"`.
-        value: the batch or the error; `None` at the end.
+        batch: the batch; `None` after the last.
         state: state of the loader after the batch; `None` if the batches do not come from a loader.
+        error: what `next` raises instead: `StopIteration` after the last batch.
     """
 
-    kind: str
-    value: Any
+    batch: Any
     state: dict[str, Any] | None
+    error: BaseException | None
 
 
-class Prefetched(Generic[Batch]):
+class Prefetched(Iterator[Batch], AbstractContextManager["Prefetched[Batch]"]):
     """Iterator that `prefetch_to_device` returns; also a context manager that closes it."""
 
     def __init__(self, batches: Iterator[Batch], size: int, sharding: Any) -> None:
@@ -151,10 +152,6 @@ class Prefetched(Generic[Batch]):
         atexit.register(_stop_all)
         thread.start()
 
-    def __iter__(self) -> Prefetched[Batch]:
-        """Returns the iterator itself."""
-        return self
-
     def __next__(self) -> Batch:
         """Returns the next batch, or raises the error of the thread."""
         if self._process != os.getpid():
@@ -164,23 +161,20 @@ class Prefetched(Generic[Batch]):
             )
         with self._lock.current:
             item = self._get_item()
-            if item.kind == "batch":
+            if item.error is None:
                 self._state = item.state
-                batch: Batch = item.value
-                return batch
+                return item.batch  # type: ignore[no-any-return]
             self.close()
-        if item.kind == "error":
-            raise item.value
-        raise StopIteration
+        raise item.error
 
     def _get_item(self) -> _Item:
-        """Waits for the next entry of the queue; returns an `"end"` if another thread closes the iterator."""
+        """Waits for the next entry of the queue; returns the end if another thread closes the iterator."""
         while not self._done:
             try:
                 return self._ready.get(timeout=_WAIT_SECONDS)
             except queue.Empty:
                 continue
-        return _Item("end", None, None)
+        return _Item(None, None, StopIteration())
 
     def get_state(self) -> dict[str, Any]:
         """Returns the state of the loader after the last batch that this iterator returned.
@@ -194,10 +188,6 @@ class Prefetched(Generic[Batch]):
                 "prefetch_to_device"
             )
         return self._state
-
-    def __enter__(self) -> Prefetched[Batch]:
-        """Returns the iterator itself."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Closes the iterator."""
@@ -232,17 +222,17 @@ def _run(
     sharding: Any,
 ) -> None:
     """Transfers batches and puts them into the queue until they end or `stop` is set; runs on the thread."""
-    last = _Item("end", None, None)
+    last = _Item(None, None, StopIteration())
     try:
         for batch in batches:
             with transfer:
                 if stop.is_set():
                     return
                 on_device = _put_on_device(batch, sharding)
-            if not _put_item(ready, stop, _Item("batch", on_device, _get_state(batches))):
+            if not _put_item(ready, stop, _Item(on_device, _get_state(batches), None)):
                 return
     except BaseException as error:
-        last = _Item("error", error, None)
+        last = _Item(None, None, error)
     finally:
         _running.pop(threading.current_thread(), None)
     _put_item(ready, stop, last)

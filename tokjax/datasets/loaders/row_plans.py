@@ -33,7 +33,7 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.packing.plans import plan_packing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -108,7 +108,7 @@ def load_plan(
     Raises:
         InvalidArgumentError: a document is too long.
     """
-    windows = _Windows(datasets, options, progress)
+    windows = _plan_windows(datasets, options, progress=progress)
     if directory is None:
         parts = list(windows)
         pieces = np.concatenate([np.zeros(0, PIECE_DTYPE), *(part for part, _ in parts)])
@@ -120,22 +120,19 @@ def load_plan(
     return files.open()
 
 
-class _Windows:
-    """Iterable over the plans of all windows: pieces, and the number of pieces of each row."""
-
-    def __init__(self, datasets: Sequence[TokenDataset], options: PlanOptions, progress: bool) -> None:
-        self._datasets, self._options, self._progress = datasets, options, progress
-
-    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-        splits = _read_document_splits(self._datasets)
-        count, options = len(splits) - 1, self._options
-        with show_progress_bar("planning", count, unit="documents", enabled=self._progress) as advance:
-            for first in range(0, count, options.window):
-                documents = np.arange(first, min(first + options.window, count))
-                if options.seed is not None:
-                    documents = permute(documents, count, options.seed)
-                yield _plan_window(documents, splits, options)
-                advance(len(documents))
+def _plan_windows(
+    datasets: Sequence[TokenDataset], options: PlanOptions, *, progress: bool
+) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    """Yields the plans of all windows: pieces, and the number of pieces of each row."""
+    splits = _read_document_splits(datasets)
+    count = len(splits) - 1
+    with show_progress_bar("planning", count, unit="documents", enabled=progress) as advance:
+        for first in range(0, count, options.window):
+            documents = np.arange(first, min(first + options.window, count))
+            if options.seed is not None:
+                documents = permute(documents, count, options.seed)
+            yield _plan_window(documents, splits, options)
+            advance(len(documents))
 
 
 def _plan_window(
@@ -218,7 +215,7 @@ class _PlanFiles:
             )
         return False
 
-    def write(self, windows: _Windows) -> None:
+    def write(self, windows: Iterable[tuple[NDArray[Any], NDArray[np.int64]]]) -> None:
         """Writes the plan, one window after the other."""
         self._record.parent.mkdir(parents=True, exist_ok=True)
         checksums: dict[str, str] = {}

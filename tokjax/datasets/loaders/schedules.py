@@ -10,12 +10,13 @@ of the step. All schedules of a loader are merged into *phases* in which nothing
                                                 2         200-     1 : 1    16
 
 Each source is an endless stream of rows. Phases with rows of equal length share one count of rows, which is
-apportioned to the sources (`apportionment.py`). The rows of a step are those that the sources receive between
+apportioned to the sources (`Apportionment`). The rows of a step are those that the sources receive between
 the count before the step and the count after it.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -25,19 +26,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax.datasets.loaders.apportionment import Apportionment
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax.datasets.loaders.apportionment import Tree
+    from tokjax.datasets.dataset import Dataset
+    from tokjax.datasets.dataset_types import TokenDataset
 
 Value = TypeVar("Value")
 Scheduled: TypeAlias = "Value | Mapping[int, Value] | Callable[[int], Value]"
 """A value, a dict from first steps to values, or a function of the step."""
+Sources: TypeAlias = "Dataset | Sequence[Dataset] | Mapping[str, Any]"
+"""A dataset, several, or a dict from names to datasets or to further dicts of this kind."""
+Weights: TypeAlias = "Sequence[float] | Mapping[str, float]"
+Tree: TypeAlias = "int | list[Tree]"
+"""A source, or a group of sources, nested to any depth."""
+ONE = 1 << 64
+"""Number that stands for one row."""
 MAX_ROWS = 1 << 62
 
 
@@ -69,6 +77,141 @@ class StepRows(NamedTuple):
     block_size: int
     sources: NDArray[np.int64]
     positions: NDArray[np.int64]
+
+
+class Apportionment:
+    """Number of rows of each source among the first `n` rows, for any `n`.
+
+    Sources are the leaves of a binary tree. A node that has received `n` rows gives its left child the share
+    of `n` rounded to an integer, and the right child the rest. Both counts never decrease as `n` grows, and
+    each differs from its share by at most half a row at one node. Example with the shares 1/2, 3/10 and 1/5,
+    in a tree of (1/2) and (3/10, 1/5):
+
+        rows   0  1  2  3  4  5  6  7  8  9  10      shares of 10 rows
+        left   0  1  1  2  2  3  3  4  4  5  5       5
+        right  0  0  1  1  2  2  3  3  4  4  5       divided again, in shares 3/5 and 2/5:
+          3/10 0  0  1  1  1  1  2  2  2  2  3       3
+          1/5  0  0  0  0  1  1  1  1  2  2  2       2
+
+    The counts of step 10**9 are computed as directly as those of step 1. Shares may change at given rows. A
+    node then rounds the sum of its shares of all periods, so that errors do not add up.
+
+    All numbers are integers: shares are multiples of `1 / ONE`, and sums are Python integers. So the counts
+    are the same on every machine, and off by no rounding error after any number of rows that a run can reach.
+
+    A count differs from the exact share by less than 1 with up to three sources, and by less than 2 with any
+    number of them in one group. Where all shares are whole numbers of rows, the counts equal them.
+
+    Args:
+        tree: the sources, numbered from 0, in groups.
+        first_rows: row at which each period starts, ascending from 0.
+        shares: share of each source in each period; at least 0, with sum 1.
+
+    >>> from fractions import Fraction
+    >>> halves = Apportionment([0, 1], [0], [[Fraction(3, 4), Fraction(1, 4)]])
+    >>> [halves.count(rows) for rows in range(5)]
+    [[0, 0], [1, 0], [2, 0], [2, 1], [3, 1]]
+    """
+
+    def __init__(self, tree: Tree, first_rows: Sequence[int], shares: Sequence[Sequence[Fraction]]) -> None:
+        periods = [_round_shares(each) for each in shares]
+        self._num_sources = len(shares[0])
+        self._first_rows = list(first_rows)
+        self._root = _build_node(tree, self._first_rows, periods)
+
+    def count(self, rows: int) -> list[int]:
+        """Returns the number of rows of each source among the first `rows` rows."""
+        counts = [0] * self._num_sources
+        self._root.divide(rows, counts)
+        return counts
+
+
+class _Leaf:
+    """One source.
+
+    Attributes:
+        slopes: share of each period, in multiples of `1 / ONE`.
+    """
+
+    def __init__(self, source: int, slopes: list[int]) -> None:
+        self.slopes = slopes
+        self._source = source
+
+    def divide(self, rows: int, counts: list[int]) -> None:
+        """Writes the number of rows of the source."""
+        counts[self._source] = rows
+
+
+class _Pair:
+    """Two nodes that divide the rows of their parent.
+
+    The exact share of the left child of the first `n` rows of the parent is piecewise linear in `n`. The ends
+    of its pieces are stored, without the periods in which neither child has a share.
+
+    Attributes:
+        slopes: share of each period of both children together, in multiples of `1 / ONE`.
+    """
+
+    def __init__(self, left: _Node, right: _Node, first_rows: list[int]) -> None:
+        self.slopes: list[int] = [a + b for a, b in zip(left.slopes, right.slopes, strict=True)]
+        self._left: _Node = left
+        self._right: _Node = right
+        self._starts: list[int] = []  # exact shares of both children at the start of each period
+        self._left_starts: list[int] = []
+        self._ratios: list[tuple[int, int]] = []  # share of the left child, and of both
+        both_sum = left_sum = 0
+        for i, slope in enumerate(self.slopes):
+            if slope:
+                self._starts.append(both_sum)
+                self._left_starts.append(left_sum)
+                self._ratios.append((left.slopes[i], slope))
+            if i + 1 < len(first_rows):
+                length = first_rows[i + 1] - first_rows[i]
+                both_sum += length * slope
+                left_sum += length * left.slopes[i]
+
+    def divide(self, rows: int, counts: list[int]) -> None:
+        """Writes the number of rows of each source below this node, of `rows` rows in total."""
+        left = self._compute_left(rows) if rows else 0
+        self._left.divide(left, counts)
+        self._right.divide(rows - left, counts)
+
+    def _compute_left(self, rows: int) -> int:
+        """Returns the share of the left child, rounded to an integer; halves are rounded up."""
+        due = rows * ONE
+        period = max(bisect_right(self._starts, due) - 1, 0)
+        share, total = self._ratios[period]
+        numerator = self._left_starts[period] * total + (due - self._starts[period]) * share
+        return (2 * numerator + ONE * total) // (2 * ONE * total)
+
+
+_Node: TypeAlias = "_Leaf | _Pair"
+
+
+def _build_node(tree: Tree, first_rows: list[int], periods: list[list[int]]) -> _Node:
+    """Builds the binary tree. In a group, the two nodes with the smallest shares are joined first.
+
+    This is Huffman's algorithm. It keeps large shares near the root, where counts are most exact. Shares are
+    summed over periods.
+    """
+    if isinstance(tree, int):
+        return _Leaf(tree, [shares[tree] for shares in periods])
+    nodes = [_build_node(child, first_rows, periods) for child in tree]
+    heap = [(sum(node.slopes), i, node) for i, node in enumerate(nodes)]
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        right_share, _, right = heapq.heappop(heap)
+        left_share, order, left = heapq.heappop(heap)
+        heapq.heappush(heap, (left_share + right_share, order + len(nodes), _Pair(left, right, first_rows)))
+    return heap[0][2]
+
+
+def _round_shares(shares: Sequence[Fraction]) -> list[int]:
+    """Returns shares as multiples of `1 / ONE` with the sum `ONE`. The largest share takes the remainder."""
+    rounded = [share.numerator * ONE // share.denominator for share in shares]
+    largest = max(range(len(rounded)), key=rounded.__getitem__)
+    rounded[largest] += ONE - sum(rounded)
+    return rounded
 
 
 class RowSchedule:
@@ -245,3 +388,73 @@ def as_fraction(name: str, weight: object) -> Fraction:
         if 0 <= number < math.inf:
             return Fraction(repr(number))
     raise InvalidArgumentError(f"{name} must be a number of at least 0, not {weight!r}")
+
+
+def flatten_sources(sources: Sources) -> tuple[list[str], list[TokenDataset], Tree]:
+    """Returns the names of all datasets, the datasets, and the groups of their numbers.
+
+    >>> flatten_sources({"web": "a", "code": {"python": "b", "rust": "c"}})
+    (['web', 'code/python', 'code/rust'], ['a', 'b', 'c'], [0, [1, 2]])
+    """
+    names: list[str] = []
+    datasets: list[TokenDataset] = []
+
+    def visit(name: str, value: Any) -> Tree:
+        if not isinstance(value, Mapping):
+            names.append(name)
+            datasets.append(value)
+            return len(names) - 1
+        if not value:
+            raise InvalidArgumentError(f"the group of datasets {name!r} is empty; leave it out")
+        for key in value:
+            if not isinstance(key, str) or "/" in key or not key:
+                raise InvalidArgumentError(f"names of datasets must be texts without '/', not {key!r}")
+        return [visit(f"{name}/{key}" if name else key, child) for key, child in value.items()]
+
+    if isinstance(sources, Mapping):
+        tree = visit("", sources)
+    else:
+        received: Any = sources if isinstance(sources, (list, tuple)) else [sources]
+        tree = [visit(str(i), each) for i, each in enumerate(received)]
+    return names, datasets, tree
+
+
+def compute_shares(names: Sequence[str], weights: Weights) -> tuple[Fraction, ...]:
+    """Returns the share of each dataset: the product of its share and those of the groups around it.
+
+    >>> weights = {"web": 1, "code": 1, "code/python": 3, "code/rust": 1}
+    >>> compute_shares(["web", "code/python", "code/rust"], weights)
+    (Fraction(1, 2), Fraction(3, 8), Fraction(1, 8))
+    """
+    parts = [name.split("/") for name in names]
+    groups: dict[str, dict[str, None]] = {}  # names in each group, in order
+    for part in parts:
+        for depth in range(len(part)):
+            groups.setdefault("/".join(part[:depth]), {})["/".join(part[: depth + 1])] = None
+    given = get_by_name("weights", weights, [name for group in groups.values() for name in group])
+    shares: dict[str, Fraction] = {"": Fraction(1)}
+    for group, members in groups.items():
+        fractions = {name: as_fraction(f"the weight of {name!r}", given[name]) for name in members}
+        total = sum(fractions.values())
+        if not total:
+            raise InvalidArgumentError(
+                f"weights of {', '.join(members)} are all 0; at least one must be above 0"
+            )
+        shares |= {name: shares[group] * fraction / total for name, fraction in fractions.items()}
+    return tuple(shares[name] for name in names)
+
+
+def get_by_name(argument: str, values: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns values by name. A sequence has one value for each name."""
+    if isinstance(values, Mapping):
+        missing = [name for name in names if name not in values]
+        unknown = [name for name in values if name not in names]
+        if missing or unknown:
+            wrong = f"has none for {missing[0]!r}" if missing else f"has an unknown name, {unknown[0]!r}"
+            raise InvalidArgumentError(f"{argument} {wrong}; pass a number for each of {', '.join(names)}")
+        return dict(values)
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) != len(names):
+        raise InvalidArgumentError(
+            f"{argument} must be {len(names)} numbers, for {', '.join(names)}, not {values!r:.100}"
+        )
+    return dict(zip(names, values, strict=True))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.checks import MAX_INT32, check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_int
 from tokjax.batching.collate import PaddedBatch
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core import protocol
@@ -23,19 +23,19 @@ from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.datasets.document_encoding import encode_named, get_surrounding_ids
 from tokjax.datasets.fields.base import sort_special_names
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.batch_columns import DocumentRow, choose_columns, pad_rows
-from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
+from tokjax.datasets.loaders.batch_columns import DocumentRow
 from tokjax.encoding.encode import encode_batch_result, get_template_ids
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
     from tokjax.datasets.dataset import Dataset
-    from tokjax.datasets.loaders.batch_columns import ColumnChoice
+    from tokjax.datasets.loaders.base import LoaderOptions
     from tokjax.datasets.loaders.item_order import ItemSlots
 
 SequenceDataset = RawTextDataset | TokenDataset
@@ -51,6 +51,9 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
     datasets and no weights, each document occurs once per epoch. With weights, the datasets are mixed in an
     endless stream.
 
+    Batches are `PaddedBatch`es: `ids` and `attention_mask`, NumPy arrays, `int32`, shape
+    `(batch_size, padded_length)`, and the side columns.
+
     Attributes:
         batch_size: number of documents of a batch, of all processes together.
         length: maximum number of ids of a row; longer documents are truncated at their end.
@@ -65,15 +68,10 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         batch_size: int,
         length: int | None = None,
         multiple_of: int | None = None,
-        pad_id: int | None = None,
         tokenizer: Any = None,
         allowed_special: Special = (),
         disallowed_special: Special = "all",
-        seed: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = True,
-        weights: Iterable[float] | None = None,
-        columns: ColumnChoice = None,
+        **options: Unpack[LoaderOptions],
     ) -> None:
         """Initializes the loader. Documents are read by `batch_at`.
 
@@ -87,17 +85,11 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
                 when they are loaded.
             multiple_of: pad a batch to the smallest multiple of this number that holds its longest document,
                 but at most to `length`, or to `max_tokens` without it. Texts do not support it.
-            pad_id: id of padding; `None` for the tokenizer's PAD token.
             tokenizer: tokenizer of texts; `None` for the one that their datasets were opened with or, without
                 one, that of the datasets of ids.
             allowed_special: special tokens that are recognized in texts, as in `encode_batch_result`.
             disallowed_special: special tokens that raise an error in texts, as in `encode_batch_result`.
-            seed: seed of the order.
-            shuffle: whether the order differs from epoch to epoch.
-            drop_last: whether to omit documents that do not fill a batch; if not, the last batch of an epoch
-                has empty rows.
-            weights: relative frequency of each dataset; `None` to go through all of them together.
-            columns: side columns to load, as for `PackedTokenLoader`.
+            **options: options of all loaders, as for `PackedTokenLoader`, but `drop_last` omits documents.
 
         Raises:
             DatasetIncompleteError: there are texts without a tokenizer.
@@ -106,9 +98,9 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             InvalidArgumentError: an argument is invalid, or the documents do not fill a batch.
         """
         self._tokenizer_override = tokenizer
-        super().__init__(dataset, seed)
+        super().__init__(dataset, **options)
         self.batch_size = check_int("batch_size", batch_size, minimum=1)
-        self._tokenizer = self._get_text_tokenizer()
+        self._tokenizer = self._find_tokenizer() if any(map(_is_text, self.datasets)) else None
         self._special: dict[str, Any] = {
             "allowed_special": sort_special_names(allowed_special),
             "disallowed_special": sort_special_names(disallowed_special),
@@ -123,32 +115,10 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         self.length = check_int("length", longest, minimum=1, maximum=MAX_INT32)
         self._boundaries = _choose_boundaries(self.length, self._multiple_of, is_exact=length is not None)
         self._ends = [self._get_end_ids(each) for each in self.datasets]
-        self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
-        self._columns = choose_columns(self.datasets, columns)
-        self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
-        self._weights = check_weights(weights)
-        self._order = ItemOrder(
-            [len(each) for each in self.datasets],
-            self.batch_size,
-            seed=self.seed,
-            shuffle=self._shuffle,
-            drop_last=self._drop_last,
-            weights=self._weights,
-        )
+        self._set_order([len(each) for each in self.datasets], self.batch_size)
 
-    @property
-    def batch_rows(self) -> int:
-        """Number of rows of which each process loads an equal share: `batch_size`."""
-        return self.batch_size
-
-    def batch_at(self, step: int) -> PaddedBatch:
-        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
-
-        Returns:
-            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(batch_size, padded_length)`, and the
-            side columns. A shard has only its rows.
-        """
-        slots = self._order.compute_items(check_int("step", step, minimum=0))
+    def _load(self, step: int) -> PaddedBatch:
+        slots = self._order.compute_items(step)
         length = self._compute_padded_length(slots)
         rows: list[DocumentRow | None] = [None] * self.batch_size
         own = self._select_rows(self.batch_size)
@@ -156,7 +126,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             documents = self._load_rows(index, slots.items[own][dataset_rows], length)
             for row, document in zip(dataset_rows.tolist(), documents, strict=True):
                 rows[row] = document
-        return pad_rows(rows[: own.stop - own.start], self._columns, length=length, pad_id=self._pad_id)
+        return self._pad_rows(rows[: own.stop - own.start], length)
 
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
         slots = self._order.compute_items(step).select(self._select_rows(self.batch_size))
@@ -165,15 +135,12 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
                 yield index, shard
 
     def _make_examples(self) -> Iterator[PaddedBatch]:
-        """Yields an empty batch of each length that a batch can have."""
+        """Returns an empty batch of each length that a batch can have."""
         lengths = self._boundaries
         if len(lengths) > 1:
             documents = np.concatenate([each.document_lengths for each in self.datasets])
             lengths = np.unique(self._pad_lengths(documents))
-        own = self._select_rows(self.batch_size)
-        for length in lengths.tolist():
-            empty = [None] * (own.stop - own.start)
-            yield pad_rows(empty, self._columns, length=length, pad_id=self._pad_id)
+        return (self._make_empty(self.batch_size, length) for length in lengths.tolist())
 
     def _find_fingerprints(self) -> set[str]:
         return super()._find_fingerprints() | {protocol.fingerprint(each) for each in self._find_overrides()}
@@ -184,10 +151,6 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             return [self._tokenizer_override]
         tokenizers = [dataset.tokenizer_override for dataset in self.datasets if _is_text(dataset)]
         return [tokenizer for tokenizer in tokenizers if tokenizer is not None]
-
-    def _get_text_tokenizer(self) -> Any:
-        """Returns the tokenizer of texts; `None` if all datasets have ids."""
-        return self._find_tokenizer() if any(map(_is_text, self.datasets)) else None
 
     def _find_tokenizer(self) -> Any:
         """Returns the tokenizer of all ids: the one that was passed, or that of a dataset."""
@@ -259,30 +222,10 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             "batch_size": self.batch_size,
             "length": self.length,
             "tokenizer": None if self._tokenizer is None else protocol.fingerprint(self._tokenizer),
-            **{option: _convert_to_json(names) for option, names in self._special.items()},
+            **self._special,
             "multiple_of": self._multiple_of,
-            "shuffle": self._shuffle,
-            "drop_last": self._drop_last,
-            "weights": self._weights,
+            **super()._get_options(),
         }
-
-
-def resolve_pad_id(pad_id: int | None, tokenizer: Callable[[], Any]) -> int:
-    """Returns the id of padding.
-
-    Args:
-        pad_id: the id, or `None` for the PAD token of the tokenizer.
-        tokenizer: function that returns the tokenizer. It is called only if `pad_id` is `None`, because not
-            every dataset has a tokenizer.
-
-    Raises:
-        MissingSpecialTokenError: `pad_id` is `None`, and the tokenizer has no PAD token.
-    """
-    resolved = pad_id
-    if resolved is None:
-        resolved = protocol.get_vocabulary(tokenizer()).require_role("pad", "a loader without pad_id=ID")
-    check_id("pad_id", resolved)
-    return resolved
 
 
 def _is_text(dataset: SequenceDataset) -> bool:
@@ -319,7 +262,3 @@ def _truncate(values: NDArray[Any], length: int, num_end: int) -> NDArray[Any]:
     if len(values) <= length:
         return values
     return np.concatenate([values[: length - num_end], values[len(values) - num_end :]])
-
-
-def _convert_to_json(names: str | tuple[str, ...]) -> str | list[str]:
-    return names if isinstance(names, str) else list(names)

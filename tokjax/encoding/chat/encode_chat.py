@@ -41,7 +41,7 @@ from tokjax.encoding.chat.token_sources import compute_token_sources, find_sourc
 from tokjax.encoding.chat.turns import find_prompt, find_turns
 from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
+from tokjax.objectives.losses import CHAT_ROLES, chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import compile_matcher
 

@@ -18,7 +18,7 @@ import numpy as np
 from tokjax.core.utf8 import find_character_starts
 from tokjax.encoding.chat.messages import TOOL_ROLES
 from tokjax.errors import InvalidArgumentError
-from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
+from tokjax.objectives.losses import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Denoising batches: inputs and targets of span corruption and of denoiser mixtures, as in UL2.
+"""Denoising: inputs and targets of span corruption, as in T5, and of mixtures of denoisers, as in UL2.
 
-The length of a row determines how many tokens are noise, and in how many spans (`compute_noise_counts`).
-Random numbers determine where the spans are (`sample_noise`), as in T5. Example: a row of 6 tokens, of which
+The length of a row determines how many tokens are noise, and in how many spans (`_count_noise`).
+Random numbers determine where the spans are (`_sample_noise`), as in T5. Example: a row of 6 tokens, of which
 3 are noise, in 2 spans. Noise tokens and clean tokens are first split into 2 spans each. The spans are then
 interleaved:
 
@@ -52,20 +52,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def compact_rows(values: Any, keep: Any, width: int, fill: Any) -> Any:
-    """Moves the selected values of each row to its front, in order, and fills the rest.
-
-    Args:
-        values: values, `int32`, shape `(..., n)`.
-        keep: mask of the values to select, booleans, shape `(..., n)`; at most `width` of each row.
-        width: length of the resulting rows.
-        fill: value after the selected ones.
-
-    Returns:
-        Compacted rows, `int32`, shape `(..., width)`.
-    """
-    slots = get_namespace(values, keep).cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1)
-    return scatter_rows(width, fill, slots, values, keep)
+_DRAW_BITS = 24  # random bits of a float32 in [0, 1)
+_NO_SPAN = 2**29  # sorts after all span numbers; twice this number plus 1 fits int32
+_MAX_TOKENS = 2**22
 
 
 @display_batch
@@ -93,133 +82,37 @@ class DenoisingBatch(NamedTuple):
     denoisers: Array | None = None
 
 
-class DenoisingLayout(NamedTuple):
-    """Ids to insert and lengths of the outputs.
+def _check_sentinels(sentinels: Any, spans: int, length: int) -> None:
+    """Raises `InvalidArgumentError` if there are too few sentinels for full rows.
 
-    Attributes:
-        sentinel_ids: ids of sentinels in order of use, `int32`, shape `(sentinels,)`.
-        eos_id: id at the end of inputs and targets.
-        pad_id: id on padding.
-        decoder_start_id: first id of the decoder inputs.
-        inputs_length: width of the inputs.
-        targets_length: width of the targets.
+    This follows from shapes alone. So it is raised under `jax.jit` too, and no row is ever truncated.
     """
-
-    sentinel_ids: Any
-    eos_id: int
-    pad_id: int
-    decoder_start_id: int
-    inputs_length: int
-    targets_length: int
-
-
-def make_layout(
-    counts: Sequence[NoiseCounts],
-    num_modes: int,
-    *,
-    sentinel_ids: Sequence[int] | Array,
-    eos_id: int,
-    pad_id: int,
-    decoder_start_id: int | None,
-    inputs_length: int | None,
-    targets_length: int | None,
-) -> DenoisingLayout:
-    """Builds the layout of a batch, and checks that full rows fit.
-
-    Args:
-        counts: noise counts of each denoiser.
-        num_modes: number of mode ids before the inputs, 0 or 1.
-        sentinel_ids: ids of sentinels, integers, shape `(sentinels,)`.
-        eos_id: id at the end of inputs and targets.
-        pad_id: id on padding.
-        decoder_start_id: first id of the decoder inputs; `None` is the pad id.
-        inputs_length: width of the inputs; `None` is the minimum.
-        targets_length: width of the targets; `None` is the minimum.
-
-    Raises:
-        InvalidArgumentError: there are too few sentinels, or a length is too short, for full rows. This
-            follows from shapes alone. So it is raised under `jax.jit` too, and no row is ever truncated.
-    """
-    sentinels = as_int32("sentinel_ids", sentinel_ids)
-    start = pad_id if decoder_start_id is None else decoder_start_id
-    for name, value in (("eos_id", eos_id), ("pad_id", pad_id), ("decoder_start_id", start)):
-        check_id(name, value)
-    rows = f"rows of {len(counts[0].tokens) - 1} tokens"
-    spans = max(1, *(int(c.spans.max()) for c in counts))
-    if sentinels.ndim != 1 or sentinels.shape[0] < spans:
+    needed = max(1, spans)
+    if sentinels.ndim != 1 or sentinels.shape[0] < needed:
         raise InvalidArgumentError(
-            f"{rows} can have {spans} noise spans, and sentinel_ids has shape {sentinels.shape}; pass at "
-            f"least {spans} sentinel ids, shorter rows, or a larger mean_noise_span_length"
+            f"rows of {length} tokens can have {needed} noise spans, and sentinel_ids has shape "
+            f"{sentinels.shape}; pass at least {needed} sentinel ids, shorter rows, or a larger "
+            "mean_noise_span_length"
         )
-    needed = {
-        "inputs_length": max(int(c.inputs.max()) for c in counts) + num_modes,
-        "targets_length": max(int(c.targets.max()) for c in counts),
-    }
-    lengths = [
-        _check_length(name, requested, minimum, rows)
-        for (name, minimum), requested in zip(needed.items(), (inputs_length, targets_length), strict=True)
-    ]
-    return DenoisingLayout(sentinels, eos_id, pad_id, start, *lengths)
 
 
-def _check_length(name: str, requested: int | None, minimum: int, rows: str) -> int:
+def _check_width(name: str, requested: int | None, minimum: int, length: int) -> int:
+    """Returns the width of the inputs or targets: by default the minimum for full rows."""
     if requested is None:
         return minimum
     if check_int(name, requested) < minimum:
         raise InvalidArgumentError(
-            f"{name} is {requested}, and {rows} can need {minimum}; pass at least {name}={minimum}, or "
-            "shorter rows (compute_input_and_target_lengths returns their maximum length)"
+            f"{name} is {requested}, and rows of {length} tokens can need {minimum}; pass at least "
+            f"{name}={minimum}, or shorter rows (compute_input_and_target_lengths returns their maximum "
+            "length)"
         )
     return requested
 
 
-def corrupt_rows(
-    ids: Array,
-    attention_mask: Array,
-    draws: Any,
-    counts: Sequence[NoiseCounts],
-    denoisers: Any,
-    layout: DenoisingLayout,
-    modes: tuple[Any, Any] | None = None,
-) -> DenoisingBatch:
-    """Splits rows into inputs and targets, at random noise spans.
-
-    Args:
-        ids: token ids, integers, shape `(..., length)`.
-        attention_mask: mask of tokens, 0 elsewhere, shape `(..., length)`.
-        draws: random numbers, one per token, `float32` in `[0, 1)`, shape `(..., length)`.
-        counts: noise counts of each denoiser, for rows of up to `length` tokens.
-        denoisers: index of the denoiser of each row, `int32`, shape `(...)`.
-        layout: layout for these counts.
-        modes: mode id before the inputs of each row, and booleans that say which rows have one; both of shape
-            `(...)`.
-
-    Returns:
-        The batch, without its `denoisers`.
-    """
-    xp = get_namespace(ids, attention_mask, draws, denoisers, *layout)
-    tokens = as_tokens(ids)
-    valid = as_aligned_mask(xp, "attention_mask", attention_mask, tokens)
-    length = tokens.shape[-1]
-    tokens = compact_rows(tokens, valid, length, 0)
-    lengths = xp.sum(valid, axis=-1, dtype=np.int32)
-    # The tables of all denoisers, concatenated: one lookup per row, at (denoiser, length).
-    table_row = denoisers * np.int32(length + 1) + lengths
-    row_counts = (gather(np.concatenate(tables), table_row) for tables in zip(*counts, strict=True))
-    max_counts = max(int(c.tokens.max()) for c in counts), max(int(c.clean.max()) for c in counts)
-    noise = sample_noise(draws, lengths, *row_counts, max_counts=max_counts)
-    present = make_positions(xp, length, tokens.ndim) < lengths[..., None]
-    inputs = _insert_sentinels(xp, tokens, present & noise, present, layout.sentinel_ids)
-    targets = _insert_sentinels(xp, tokens, present & ~noise, present, layout.sentinel_ids)
-    # Rows without tokens stay padding: they get neither a mode id nor EOS.
-    is_nonempty = lengths[..., None] > 0
-    eos = (xp.where(is_nonempty, xp.asarray(layout.eos_id, dtype=np.int32), np.int32(0)), is_nonempty)
-    mode = [] if modes is None else [(modes[0][..., None], modes[1][..., None] & is_nonempty)]
-    encoded, encoded_mask = _join_parts(xp, [*mode, inputs, eos], layout.inputs_length, layout.pad_id)
-    decoded, decoded_mask = _join_parts(xp, [targets, eos], layout.targets_length, layout.pad_id)
-    start = xp.full_like(decoded[..., :1], xp.asarray(layout.decoder_start_id, dtype=np.int32))
-    shifted = xp.concatenate([start, decoded[..., :-1]], axis=-1)
-    return DenoisingBatch(encoded, encoded_mask, shifted, decoded, decoded_mask)
+def _compact_rows(values: Any, keep: Any, width: int, fill: Any) -> Any:
+    """Moves the selected values of each row, at most `width`, to its front, and fills the rest of `width`."""
+    slots = get_namespace(values, keep).cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1)
+    return scatter_rows(width, fill, slots, values, keep)
 
 
 def _insert_sentinels(xp: Any, tokens: Any, hidden: Any, present: Any, sentinels: Any) -> tuple[Any, Any]:
@@ -252,7 +145,7 @@ def _join_parts(xp: Any, parts: Sequence[tuple[Any, Any]], width: int, pad_id: i
     values, keep = (xp.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True))
     total = xp.sum(keep, axis=-1, keepdims=True, dtype=np.int32)
     mask = (make_positions(xp, width, values.ndim) < total).astype(np.int32)
-    return compact_rows(values, keep, width, pad_id), mask
+    return _compact_rows(values, keep, width, pad_id), mask
 
 
 @dataclass(frozen=True)
@@ -347,33 +240,112 @@ def denoising_mixture(
     (array([[ 5, 11, 12, 13, 14, 15, 16, 99,  1,  0]], dtype=int32), array([1], dtype=int32))
     """
     kinds = _check_denoisers(denoisers)
-    tokens = as_tokens(ids)
+    tokens, sentinels = as_tokens(ids), as_int32("sentinel_ids", sentinel_ids)
     length = tokens.shape[-1]
-    counts = [_compute_counts(kind, length) for kind in kinds]
+    counts = _count_noise(kinds, length)
     has_mode = np.array([kind.mode_id is not None for kind in kinds])
-    layout = make_layout(
-        counts,
-        int(has_mode.any()),
+    start_id = pad_id if decoder_start_id is None else decoder_start_id
+    for name, value in (("eos_id", eos_id), ("pad_id", pad_id), ("decoder_start_id", start_id)):
+        check_id(name, value)
+    _check_sentinels(sentinels, int(counts.spans.max()), length)
+    inputs_minimum = int(counts.inputs.max()) + int(has_mode.any())
+    inputs_length = _check_width("inputs_length", inputs_length, inputs_minimum, length)
+    targets_length = _check_width("targets_length", targets_length, int(counts.targets.max()), length)
+    draws = check_draws(draws, (*tokens.shape[:-1], length + 1))
+    xp = get_namespace(tokens, attention_mask, draws, sentinels, eos_id, pad_id, start_id)
+    valid = as_aligned_mask(xp, "attention_mask", attention_mask, tokens)
+    tokens, lengths = _compact_rows(tokens, valid, length, 0), xp.sum(valid, axis=-1, dtype=np.int32)
+    chosen = _choose_denoisers(xp, draws[..., -1], [kind.weight for kind in kinds])
+    noise = _sample_noise(draws[..., :-1], lengths, chosen, counts)
+    present = make_positions(xp, length, tokens.ndim) < lengths[..., None]
+    inputs = _insert_sentinels(xp, tokens, present & noise, present, sentinels)
+    targets = _insert_sentinels(xp, tokens, present & ~noise, present, sentinels)
+    # Rows without tokens stay padding: they get neither a mode id nor EOS.
+    is_nonempty = lengths[..., None] > 0
+    eos = (xp.where(is_nonempty, xp.asarray(eos_id, dtype=np.int32), np.int32(0)), is_nonempty)
+    mode_ids = np.array([kind.mode_id or 0 for kind in kinds], np.int32)
+    mode = (gather(mode_ids, chosen)[..., None], gather(has_mode, chosen)[..., None] & is_nonempty)
+    encoded, encoded_mask = _join_parts(xp, [mode, inputs, eos], inputs_length, pad_id)
+    decoded, decoded_mask = _join_parts(xp, [targets, eos], targets_length, pad_id)
+    start = xp.full_like(decoded[..., :1], xp.asarray(start_id, dtype=np.int32))
+    shifted = xp.concatenate([start, decoded[..., :-1]], axis=-1)
+    return DenoisingBatch(encoded, encoded_mask, shifted, decoded, decoded_mask, chosen)
+
+
+@jit_eager
+def span_corruption(
+    ids: Array,
+    attention_mask: Array,
+    draws: Array,
+    *,
+    sentinel_ids: Sequence[int] | Array,
+    eos_id: int,
+    pad_id: int,
+    noise_density: float = 0.15,
+    mean_noise_span_length: float = 3.0,
+    inputs_length: int | None = None,
+    targets_length: int | None = None,
+    decoder_start_id: int | None = None,
+) -> DenoisingBatch:
+    """Replaces random spans of tokens by sentinels, as T5 does.
+
+    Of a row of `n` tokens, `round(n * noise_density)` are noise, at least one, in
+    `round(noise / mean_noise_span_length)` noise spans, at least one. Clean spans and noise spans alternate,
+    and the first span is clean. All such arrangements are equally likely. A row of one token has no noise. A
+    row without tokens remains padding. Tokens are those that the mask marks, and need not be contiguous.
+
+    Args:
+        ids: token ids without EOS, integers, shape `(..., length)`.
+        attention_mask: mask of tokens, not 0 on these, shape `(..., length)`.
+        draws: random numbers, `draw_uniform(source, (..., length))`.
+        sentinel_ids: ids of sentinels for the first noise span, the second, and so on, shape `(sentinels,)`;
+            those of T5 are `range(32_099, 31_999, -1)`.
+        eos_id: id at the end of inputs and targets.
+        pad_id: id on padding.
+        noise_density: fraction of tokens that are noise, from 0 to 1.
+        mean_noise_span_length: mean length of noise spans in tokens, at least 1.
+        inputs_length: width of the inputs; by default that which a row of `length` tokens needs.
+        targets_length: width of the targets; by default that which a row of `length` tokens needs.
+        decoder_start_id: first id of the decoder inputs; by default the pad id, as in T5.
+
+    Returns:
+        A batch of `int32` arrays, shapes `(..., inputs_length)` and `(..., targets_length)`: JAX arrays if
+        one of the inputs is, else NumPy arrays.
+
+    Raises:
+        InvalidArgumentError: rows of `length` tokens can have more noise spans than there are sentinels, or
+            need wider inputs or targets. It is raised under `jax.jit` too.
+
+    >>> ids = np.array([[11, 12, 13, 14, 15, 16]])
+    >>> draws = np.float32([[0, 0.8, 0.3, 0.2, 0.6, 0]])
+    >>> batch = span_corruption(
+    ...     ids, ids, draws, sentinel_ids=[99, 98], eos_id=1, pad_id=0,
+    ...     noise_density=0.5, mean_noise_span_length=1.5)
+    >>> batch.inputs
+    array([[11, 12, 99, 15, 98,  1]], dtype=int32)
+    >>> batch.targets
+    array([[99, 13, 14, 98, 16,  1]], dtype=int32)
+    """
+    tokens = as_tokens(ids)
+    draws = check_draws(draws, tokens.shape)
+    xp = get_namespace(draws)
+    batch = denoising_mixture(
+        tokens,
+        attention_mask,
+        xp.concatenate([draws, xp.zeros_like(draws, shape=(*draws.shape[:-1], 1))], axis=-1),
+        denoisers=[Denoiser(noise_density, mean_noise_span_length)],
         sentinel_ids=sentinel_ids,
         eos_id=eos_id,
         pad_id=pad_id,
-        decoder_start_id=decoder_start_id,
         inputs_length=inputs_length,
         targets_length=targets_length,
+        decoder_start_id=decoder_start_id,
     )
-    draws = check_draws(draws, (*tokens.shape[:-1], length + 1))
-    xp = get_namespace(tokens, attention_mask, draws)
-    chosen = _choose_denoisers(xp, draws[..., -1], [kind.weight for kind in kinds])
-    mode_ids = np.array([kind.mode_id or 0 for kind in kinds], np.int32)
-    modes = (gather(mode_ids, chosen), gather(has_mode, chosen)) if has_mode.any() else None
-    batch = corrupt_rows(tokens, attention_mask, draws[..., :-1], counts, chosen, layout, modes)
-    return batch._replace(denoisers=chosen)
+    return batch._replace(denoisers=None)
 
 
-def _check_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
-    if isinstance(denoisers, Denoiser):
-        raise InvalidArgumentError("denoisers must be a list of Denoisers; pass [denoiser]")
-    kinds = list(denoisers)
+def _check_denoisers(denoisers: Any) -> list[Denoiser]:
+    kinds = [denoisers] if isinstance(denoisers, Denoiser) else list(denoisers)
     for kind in kinds:
         if not isinstance(kind, Denoiser):
             raise InvalidArgumentError(f"denoisers must be Denoisers, and {kind!r} is not a Denoiser")
@@ -382,27 +354,18 @@ def _check_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
     return kinds
 
 
-def _compute_counts(kind: Denoiser, length: int) -> NoiseCounts:
-    span_length = math.inf if kind.mean_noise_span_length is None else kind.mean_noise_span_length
-    return compute_noise_counts(length, kind.noise_density, span_length)
-
-
 def _choose_denoisers(xp: Any, draws: Any, weights: Sequence[float]) -> Any:
     """Returns the index of the denoiser that each random number selects, in proportion to the weights."""
     bounds = prepend_axes(draws.ndim + 1, (np.cumsum(weights)[:-1] / np.sum(weights)).astype(np.float32))
     return xp.sum(draws[..., None] >= bounds, axis=-1, dtype=np.int32)
 
 
-_DRAW_BITS = 24  # random bits of a float32 in [0, 1)
-_NO_SPAN = 2**29  # sorts after all span numbers; twice this number plus 1 fits int32
-
-
-class NoiseCounts(NamedTuple):
-    """Table of noise counts by row length: entry `n` is for rows of `n` tokens.
+class _NoiseCounts(NamedTuple):
+    """Table of noise counts by denoiser and row length: column `n` is for rows of `n` tokens.
 
     Attributes:
-        tokens: number of noise tokens, `int32`, shape `(lengths,)`.
-        spans: number of noise spans, `int32`, shape `(lengths,)`.
+        tokens: number of noise tokens, `int32`, shape `(denoisers, lengths)`.
+        spans: number of noise spans, `int32`, shape `(denoisers, lengths)`.
     """
 
     tokens: NDArray[np.int32]
@@ -410,37 +373,28 @@ class NoiseCounts(NamedTuple):
 
     @property
     def clean(self) -> NDArray[Any]:
-        """Number of clean tokens, which are not noise, shape `(lengths,)`."""
-        return np.arange(len(self.tokens)) - self.tokens
+        """Number of clean tokens, which are not noise, shape `(denoisers, lengths)`."""
+        return np.arange(self.tokens.shape[1]) - self.tokens
 
     @property
     def inputs(self) -> NDArray[Any]:
-        """Width of the inputs: clean tokens, sentinels and EOS, shape `(lengths,)`."""
+        """Width of the inputs: clean tokens, sentinels and EOS, shape `(denoisers, lengths)`."""
         return self.clean + self.spans + 1
 
     @property
     def targets(self) -> NDArray[Any]:
-        """Width of the targets: noise tokens, sentinels and EOS, shape `(lengths,)`.
+        """Width of the targets: noise tokens, sentinels and EOS, shape `(denoisers, lengths)`.
 
         The targets of a row without noise have one sentinel too.
         """
         return self.tokens + np.maximum(self.spans, 1) + 1
 
 
-def compute_noise_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
-    """Computes the noise counts of rows of up to `length` tokens.
+def _count_noise(denoisers: Sequence[Denoiser], length: int) -> _NoiseCounts:
+    """Computes the noise counts of rows of 0 to `length` tokens.
 
     They are computed on the host, because devices may round differently, and in `float32`, as T5 does. There
-    are at most as many noise spans as clean tokens, since each noise span needs a clean token
-    before it.
-
-    Args:
-        length: maximum number of tokens of a row.
-        noise_density: fraction of tokens that are noise, from 0 to 1.
-        mean_noise_span_length: mean length of noise spans in tokens; infinity makes a single span.
-
-    Returns:
-        Noise counts of rows of 0 to `length` tokens.
+    are at most as many noise spans as clean tokens, since each noise span needs a clean token before it.
 
     Raises:
         InvalidArgumentError: `length` is a symbolic dimension of `jax.export`.
@@ -450,17 +404,21 @@ def compute_noise_counts(length: int, noise_density: float, mean_noise_span_leng
             f"rows have the symbolic length {length}, but noise counts are a table with an entry for each "
             "length; export with a fixed length of rows (their number may be symbolic)"
         )
+    densities = np.array([[kind.noise_density] for kind in denoisers], np.float64)
+    span_lengths = np.array([[kind.mean_noise_span_length or math.inf] for kind in denoisers], np.float32)
     lengths = np.arange(length + 1, dtype=np.int32)
     clipped_lengths = np.maximum(lengths, 2)
-    rounded_tokens = np.rint(clipped_lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int32)
+    rounded_tokens = np.rint(clipped_lengths.astype(np.float32) * densities.astype(np.float32)).astype(
+        np.int32
+    )
     tokens = np.clip(rounded_tokens, 1, clipped_lengths - 1)
-    rounded_spans = np.rint(tokens.astype(np.float32) / np.float32(mean_noise_span_length)).astype(np.int32)
+    rounded_spans = np.rint(tokens.astype(np.float32) / span_lengths).astype(np.int32)
     spans = np.clip(rounded_spans, 1, np.minimum(tokens, clipped_lengths - tokens))
-    noisy = (lengths >= 2) & (noise_density > 0)
-    return NoiseCounts(np.where(noisy, tokens, 0), np.where(noisy, spans, 0))
+    noisy = (lengths >= 2) & (densities > 0)
+    return _NoiseCounts(np.where(noisy, tokens, 0), np.where(noisy, spans, 0))
 
 
-def sample_noise(draws: Any, lengths: Any, tokens: Any, spans: Any, *, max_counts: tuple[int, int]) -> Any:
+def _sample_noise(draws: Any, lengths: Any, denoisers: Any, counts: _NoiseCounts) -> Any:
     """Chooses noise tokens at random, from given numbers of noise tokens and noise spans.
 
     Clean spans and noise spans alternate; the first is clean, and the last is noise. All such arrangements
@@ -469,19 +427,20 @@ def sample_noise(draws: Any, lengths: Any, tokens: Any, spans: Any, *, max_count
     Args:
         draws: random numbers, `float32` in `[0, 1)`, shape `(..., length)`.
         lengths: number of tokens of each row, which are at its start; `int32`, shape `(...)`.
-        tokens: number of noise tokens of each row, `int32`, shape `(...)`.
-        spans: number of noise spans of each row, `int32`, shape `(...)`; at least 1 where `tokens` is not 0.
-        max_counts: maximum number of noise tokens of any row, and of clean tokens. They limit the amount of
-            work.
+        denoisers: index of the denoiser of each row, `int32`, shape `(...)`.
+        counts: noise counts of the denoisers, for rows of up to `length` tokens.
 
     Returns:
         Mask of noise tokens, booleans, shape `(..., length)`. Values after the end of a row are arbitrary.
     """
-    xp = get_namespace(draws, lengths, tokens, spans)
+    xp = get_namespace(draws, lengths, denoisers)
     length = draws.shape[-1]
     if length == 0:
         return xp.zeros(draws.shape, bool)
-    noise_width, clean_width = (min(max(width, 1), length) for width in max_counts)
+    table_index = denoisers * np.int32(length + 1) + lengths
+    tokens, spans = (gather(table.reshape(-1), table_index) for table in counts)
+    # The maximum number of noise tokens, and of clean tokens, of any row limits the amount of work.
+    noise_width, clean_width = (min(max(int(n.max()), 1), length) for n in (counts.tokens, counts.clean))
     # Noise uses the first draws of the array, and clean tokens the last, so no draw is used twice.
     noise = _assign_spans(draws[..., :noise_width], tokens, spans)
     clean = _assign_spans(draws[..., ::-1][..., :clean_width], lengths - tokens, spans)
@@ -516,3 +475,84 @@ def _find_smallest(xp: Any, keys: Any, count: Any) -> Any:
     smaller, equal = keys < last, keys == last
     remaining = count - xp.sum(smaller, axis=-1, keepdims=True, dtype=np.int32)
     return smaller | (equal & (xp.cumsum(equal, axis=-1, dtype=np.int32) <= remaining))
+
+
+class SpanCorruptionLengths(NamedTuple):
+    """Length of rows before corruption, and widths of the inputs and targets that they need.
+
+    Attributes:
+        tokens_length: number of tokens of a row before corruption.
+        inputs_length: width of its inputs, with sentinels and EOS.
+        targets_length: width of its targets, with sentinels and EOS.
+    """
+
+    tokens_length: int
+    inputs_length: int
+    targets_length: int
+
+
+def span_corruption_lengths(
+    tokens_length: int, *, noise_density: float = 0.15, mean_noise_span_length: float = 3.0
+) -> SpanCorruptionLengths:
+    """Computes the widths of inputs and targets for rows of up to `tokens_length` tokens.
+
+    Use `compute_input_and_target_lengths` for the opposite direction: from the width of the inputs to the
+    length of rows.
+
+    Args:
+        tokens_length: maximum number of tokens of a row before corruption.
+        noise_density: as in `span_corruption`.
+        mean_noise_span_length: as in `span_corruption`.
+
+    Returns:
+        The three lengths, in tokens.
+
+    Raises:
+        InvalidArgumentError: a value is out of its bounds.
+
+    >>> span_corruption_lengths(568)
+    SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
+    """
+    denoiser = Denoiser(noise_density, mean_noise_span_length)
+    counts = _count_noise([denoiser], check_int("tokens_length", tokens_length, minimum=0))
+    return SpanCorruptionLengths(tokens_length, int(counts.inputs.max()), int(counts.targets.max()))
+
+
+def compute_input_and_target_lengths(
+    inputs_length: int, *, noise_density: float = 0.15, mean_noise_span_length: float = 3.0
+) -> SpanCorruptionLengths:
+    """Computes the maximum length of rows whose inputs fit `inputs_length`.
+
+    Split documents into chunks of this length, so that the inputs have little or no padding. This is
+    `random_spans_helper` of T5. As in T5, a density of 0.5 also limits the targets to the width of the
+    inputs.
+
+    Args:
+        inputs_length: width of the inputs, with sentinels and EOS; at least 3.
+        noise_density: as in `span_corruption`.
+        mean_noise_span_length: as in `span_corruption`.
+
+    Returns:
+        The three lengths, in tokens. The width of the inputs may be less than `inputs_length`.
+
+    Raises:
+        InvalidArgumentError: `inputs_length` is less than 3, or nearly all tokens are noise, so that rows of
+            millions of tokens fit.
+
+    >>> compute_input_and_target_lengths(512)
+    SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
+    """
+    bound = check_int("inputs_length", inputs_length, minimum=3)
+    denoiser = Denoiser(noise_density, mean_noise_span_length)
+    while (counts := _count_noise([denoiser], bound)).inputs[0, -1] <= inputs_length:
+        bound *= 2
+        if bound > _MAX_TOKENS:
+            raise InvalidArgumentError(
+                f"with noise_density={noise_density}, rows of millions of tokens fit inputs_length="
+                f"{inputs_length}; choose the length of rows yourself, and pass it to span_corruption_lengths"
+            )
+    [inputs], [targets] = counts.inputs, counts.targets
+    tokens = int(np.searchsorted(inputs, inputs_length, "right")) - 1
+    if noise_density == 0.5 and targets[tokens] > inputs[tokens]:
+        tokens -= 1
+    return SpanCorruptionLengths(tokens, int(inputs[tokens]), int(targets[tokens]))

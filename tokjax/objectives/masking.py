@@ -1,4 +1,4 @@
-"""Masked language modelling and masked diffusion: some tokens are masked, and the model predicts them."""
+"""Masked and prefix language modelling, and masked diffusion: a part of the tokens is predicted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tokjax._util.arrays import (
     compute_suffix_minimum,
     gather,
     get_namespace,
-    is_jax,
     make_positions,
 )
 from tokjax._util.checks import check_float, check_id, check_int
-from tokjax._util.display import display_batch
+from tokjax._util.display import display_batch, short_repr
 from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.labels import causal_lm_labels
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.random_draws import check_draws, draws_to_integers
@@ -250,7 +250,7 @@ def masked_diffusion(
     if loss_mask is not None:
         eligible = eligible & as_aligned_mask(xp, "loss_mask", loss_mask, tokens)
     if segment_ids is None:
-        token_rates = _check_rates(rates, tokens.shape[:-1])[..., None]
+        token_rates = check_draws(rates, tokens.shape[:-1], "rates")[..., None]
     else:
         segments = as_aligned_integers("segment_ids", segment_ids, tokens)
         token_rates, has_rate = _look_up_rates(xp, rates, segments)
@@ -267,7 +267,7 @@ def masked_diffusion(
 def _look_up_rates(xp: Any, rates: Array, segments: Any) -> tuple[Any, Any]:
     """Returns the rate of the document of each position, and whether it has one; shape `(..., length)`."""
     max_segments = np.shape(rates)[-1] if np.ndim(rates) else 0
-    values = _check_rates(rates, (*segments.shape[:-1], max(max_segments, 1)))
+    values = check_draws(rates, (*segments.shape[:-1], max(max_segments, 1)), "rates")
     if xp is np and segments.size and not 0 <= segments.min() <= segments.max() <= max_segments:
         raise InvalidArgumentError(
             f"segment_ids are from {segments.min()} to {segments.max()}, but rates has {max_segments} per "
@@ -278,16 +278,53 @@ def _look_up_rates(xp: Any, rates: Array, segments: Any) -> tuple[Any, Any]:
     return xp.take_along_axis(xp.asarray(values), index, axis=-1), has_rate
 
 
-def _check_rates(rates: Array, shape: tuple[int, ...]) -> Any:
-    """Returns `rates` if they are `float32` of that shape, and from 0 to 1 unless they are a JAX array."""
-    values: Any = rates if is_jax(rates) else np.asarray(rates)
-    if values.dtype != np.float32 or values.shape != shape:
-        raise InvalidArgumentError(
-            f"rates must be float32 of shape {shape}, not {values.dtype} of shape {values.shape}; generate "
-            f"them with draw_uniform(source, {shape})"
-        )
-    if not is_jax(values) and values.size and not (values.min() >= 0 and values.max() <= 1):
-        raise InvalidArgumentError(
-            f"rates must be from 0 to 1, but they are from {values.min()} to {values.max()}"
-        )
-    return values
+@short_repr
+class PrefixLMBatch(NamedTuple):
+    """Labels and prefixes for a prefix language model, whose inputs are the ids: a pytree of `int32` arrays.
+
+    Attributes:
+        labels: id of the next token if that is in the suffix, else `ignore_index`, shape `(..., length)`.
+            Labels are already shifted.
+        prefix_mask: 1 on tokens of the prefix, which attend to each other in both directions, shape
+            `(..., length)`.
+        prefix_lengths: number of tokens of each prefix, shape `(...)`.
+    """
+
+    labels: Array
+    prefix_mask: Array
+    prefix_lengths: Array
+
+
+@jit_eager
+def prefix_lm(ids: Array, attention_mask: Array, draws: Array, *, ignore_index: int = -100) -> PrefixLMBatch:
+    """Splits each row into a prefix and a suffix to predict, each of at least one token.
+
+    All splits are equally likely, as in T5. A row of one token is all prefix, and has no labels.
+
+    Args:
+        ids: token ids, integers, shape `(..., length)`, with one document per row.
+        attention_mask: mask of tokens, not 0 on these, shape `(..., length)`.
+        draws: random numbers, `draw_uniform(source, (...))`, one per row.
+        ignore_index: label of positions whose next token is not in the suffix.
+
+    Returns:
+        Labels, prefix mask and prefix lengths; JAX arrays if one of the inputs is, else NumPy arrays.
+
+    Raises:
+        InvalidArgumentError: an array has the wrong shape.
+
+    >>> ids, mask = np.array([[3, 6, 7, 4, 0]]), np.array([[1, 1, 1, 1, 0]])
+    >>> batch = prefix_lm(ids, mask, np.float32([0.5]))
+    >>> batch.labels, batch.prefix_lengths
+    (array([[-100,    7,    4, -100, -100]], dtype=int32), array([2], dtype=int32))
+    """
+    xp = get_namespace(ids, attention_mask, draws)
+    tokens = as_tokens(ids)
+    valid = as_aligned_mask(xp, "attention_mask", attention_mask, tokens)
+    draws = check_draws(draws, tokens.shape[:-1])
+    lengths = xp.sum(valid, axis=-1, dtype=np.int32)
+    splits = np.int32(1) + draws_to_integers(draws, xp.maximum(lengths - np.int32(1), np.int32(1)))
+    prefix_lengths = xp.minimum(splits, lengths)
+    prefix = valid & (xp.cumsum(valid, axis=-1, dtype=np.int32) <= prefix_lengths[..., None])
+    labels = causal_lm_labels(tokens, valid, ignore_index=ignore_index, loss_mask=valid & ~prefix)
+    return PrefixLMBatch(labels, prefix.astype(np.int32), xp.asarray(prefix_lengths))

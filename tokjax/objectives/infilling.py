@@ -29,6 +29,7 @@ import numpy as np
 from tokjax._util.arrays import Array, as_int32, get_namespace, is_traced, take_or_fill, to_host
 from tokjax._util.checks import check_float, check_id, check_int
 from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.collate import FILL_VALUES
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError
@@ -37,14 +38,7 @@ from tokjax.objectives.random_draws import check_draws, draws_to_integers
 if TYPE_CHECKING:
     from tokjax.core.records import Results
 
-_INSERTED_VALUES = {
-    "ids": 0,
-    "offsets": 0,
-    "special_tokens_mask": 1,
-    "token_type_ids": 0,
-    "word_ids": -1,
-    "sequence_ids": -1,
-}
+_INSERTED_VALUES = {**FILL_VALUES, "ids": 0, "special_tokens_mask": 1}
 _MIN_TOKENS = 3
 
 
@@ -115,7 +109,8 @@ def _plan_documents(splits: Any, draws: Any, split_rate: Any, spm_bound: Any) ->
     xp = get_namespace(splits, draws)
     lengths = splits[1:] - splits[:-1]
     is_split = (draws[:, 0] < split_rate) & (lengths >= _MIN_TOKENS)
-    new_splits = _compute_splits(xp, lengths + np.int32(3) * is_split.astype(np.int32))
+    ends = xp.cumsum(lengths + np.int32(3) * is_split.astype(np.int32))
+    new_splits = xp.concatenate([xp.zeros(1, np.int32), as_int32("the new row_splits", ends)])
     split_points = draws_to_integers(draws[:, 2:], lengths[:, None] + np.int32(1))
     return new_splits, _compute_orders(xp, lengths, split_points, is_split, draws[:, 1] < spm_bound)
 
@@ -131,15 +126,15 @@ def _rearrange_documents(
     row = xp.searchsorted(new_splits, position, side="right").astype(np.int32) - np.int32(1)
     order = _DocumentOrder(*(_append_zero(xp, part)[row] for part in orders))
     within = position - new_splits[row]
-    inserted = _compute_inserted(xp, within, order, *inserted_ids)
-    from_text = (position < new_splits[-1]) & ~inserted.is_inserted
+    is_inserted, inserted = _compute_inserted(xp, within, order, *inserted_ids)
+    from_text = (position < new_splits[-1]) & ~is_inserted
     source = _append_zero(xp, splits[:-1])[row] + _map_to_document(xp, within, order)
     columns = {
         name: take_or_fill(name, column, source, from_text, _INSERTED_VALUES[name])
         for name in COLUMNS
         if (column := getattr(ragged, name)) is not None
     }
-    columns["ids"] = xp.where(inserted.is_inserted, inserted.ids, columns["ids"])
+    columns["ids"] = xp.where(is_inserted, inserted, columns["ids"])
     return Ragged(row_splits=xp.minimum(new_splits, np.int32(position.shape[0])), **columns)
 
 
@@ -162,13 +157,6 @@ class _DocumentOrder(NamedTuple):
     middle_position: Any
     suffix_start: Any
     tail_start: Any
-
-
-class _InsertedIds(NamedTuple):
-    """Mask of the new positions that hold an inserted id, and the ids there."""
-
-    is_inserted: Any
-    ids: Any
 
 
 def _compute_orders(xp: Any, lengths: Any, split_points: Any, is_split: Any, spm: Any) -> _DocumentOrder:
@@ -198,16 +186,12 @@ def _map_to_document(xp: Any, within: Any, order: _DocumentOrder) -> Any:
 
 def _compute_inserted(
     xp: Any, within: Any, order: _DocumentOrder, prefix_id: int, middle_id: int, suffix_id: int
-) -> _InsertedIds:
+) -> tuple[Any, Any]:
+    """Returns the mask of the new positions that hold an inserted id, and the ids there."""
     is_suffix, is_middle = within == order.suffix_position, within == order.middle_position
     is_inserted = order.is_split & ((within == 0) | is_suffix | is_middle)
     prefix, middle, suffix = (xp.asarray(id_, dtype=np.int32) for id_ in (prefix_id, middle_id, suffix_id))
-    return _InsertedIds(is_inserted, xp.where(is_suffix, suffix, xp.where(is_middle, middle, prefix)))
-
-
-def _compute_splits(xp: Any, lengths: Any) -> Any:
-    ends = as_int32("the new row_splits", xp.cumsum(lengths))
-    return xp.concatenate([xp.zeros(1, np.int32), ends])
+    return is_inserted, xp.where(is_suffix, suffix, xp.where(is_middle, middle, prefix))
 
 
 def _append_zero(xp: Any, values: Any) -> Any:
