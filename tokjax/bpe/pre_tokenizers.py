@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.bpe.chunks import find_byte_starts, find_split_before_space
-from tokjax.pretokenize.pretoken_starts import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.special_tokens import compile_byte_matcher, compile_matcher
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.patterns import PatternSplitter
 
 
-_MOSTLY_ASCII = 1.2
-"""Up to this many bytes per character, splitting bytes is faster than splitting code points."""
 _BITS = 20
 """Number of bits of the hash of a pair of characters; the table of pairs has `2 ** _BITS` entries."""
 _ASCII = 128
@@ -56,18 +54,17 @@ class PatternPreTokenizer:
         """
         return find_split_before_space(text, target) if self._splitter.splits_before_spaces else len(text)
 
-    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(
+        self,
+        text: bytes,
+        pieces: Pieces,
+        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
+    ) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
         if not self._splitter.has_tables:
             return find_byte_starts(self._flag_starts_by_expression(pieces.texts), text)
-        tables = self._splitter.tables
-        characters = sum(map(len, pieces.texts)) + len(pieces.texts)
-        if not pieces.hold_bytes and len(text) <= _MOSTLY_ASCII * characters:
-            flags = find_pretoken_starts_in_bytes(tables, text, ends)
-            flags[ends] = False
-            return np.flatnonzero(flags)
         character_ends = pieces.get_character_ends()
-        flags = find_pretoken_starts(tables, pieces.get_codes(), character_ends)
+        flags = find_pretoken_starts(self._splitter.tables, pieces.get_characters(text), character_ends)
         flags[character_ends] = False
         return find_byte_starts(flags, text)
 

@@ -36,6 +36,7 @@ from tokjax.pretokenize.unicode_classes import (
     ACCENT,
     CHINESE,
     DROPPED,
+    CharacterTable,
     decompose,
     get_combining_class,
     is_space,
@@ -45,8 +46,6 @@ from tokjax.pretokenize.unicode_classes import (
 from tokjax.pretokenize.unicode_normalization import align, normalize_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tokjax.core.utf8 import Text
     from tokjax.pretokenize.unicode_normalization import Alignment
 
@@ -54,7 +53,6 @@ _ASCII = 128
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 # The replacement of a mark that has to be sorted. No text contains this surrogate after `to_characters`.
 _SORT_MARKER = "\ud800"
-_MAX_CACHED = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -127,9 +125,9 @@ class _CharacterTables:
 
     def __init__(self, normalizer: BertNormalizer) -> None:
         self._normalizer = normalizer
-        self._complete = _CharacterTable(self._normalize_character)
-        self._expanding = _CharacterTable(self._expand)
-        self._reducing = _CharacterTable(self._reduce)
+        self._complete = CharacterTable(self._normalize_character)
+        self._expanding = CharacterTable(self._expand)
+        self._reducing = CharacterTable(self._reduce)
         # ASCII characters become one ASCII character or nothing, so `bytes.translate` handles them.
         ascii_characters = [self._normalize_character(chr(code)) for code in range(_ASCII)]
         self._dropped = bytes(code for code, replacement in enumerate(ascii_characters) if not replacement)
@@ -211,20 +209,6 @@ class _CharacterTables:
         return (
             load_lowercase_map().get(ord(character), character) if self._normalizer.lowercase else character
         )
-
-
-class _CharacterTable(dict[int, str]):
-    """Cache of character replacements for `str.translate`, filled when a character first occurs."""
-
-    def __init__(self, compute_replacement: Callable[[str], str]) -> None:
-        super().__init__()
-        self._compute_replacement = compute_replacement
-
-    def __missing__(self, code: int) -> str:
-        if len(self) >= _MAX_CACHED:
-            self.clear()
-        self[code] = self._compute_replacement(chr(code))
-        return self[code]
 
 
 @lru_cache(maxsize=16)  # the number of different normalizers

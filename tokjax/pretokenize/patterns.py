@@ -12,17 +12,14 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.split_steps import make_split_step
-from tokjax.pretokenize.unicode_classes import PUNCTUATION, load_code_point_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokjax.pretokenize.boundary_tables import BoundaryTables
-    from tokjax.pretokenize.digit_groups import DigitGroups
+    from tokjax.pretokenize.pretoken_starts import DigitGroups
     from tokjax.pretokenize.split_steps import SplitStep
 
 Pattern: TypeAlias = str | tuple[str, ...]
@@ -47,13 +44,6 @@ _DEEPSEEK = (
 
 DIGIT = "[\\p{N}\U00011de0-\U00011de9\U00016ff4-\U00016ff6]"
 """The set of the step `Digits` of Hugging Face's tokenizers, which knows numbers that Unicode 17 added."""
-
-
-def make_punctuation_set() -> str:
-    """Returns the set of the step `Punctuation` of Hugging Face's tokenizers, as in a regular expression."""
-    is_member = (load_code_point_flags() & PUNCTUATION > 0).astype(np.int8)
-    bounds = np.flatnonzero(np.diff(is_member, prepend=0)).reshape(-1, 2)
-    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{stop - 1:x}}}" for first, stop in bounds.tolist()) + "]"
 
 
 def _make_cased_expression(contraction: str, numbers: str, newlines: str, letters: str = "") -> str:

@@ -2,15 +2,14 @@ r"""One step of a split pattern: a regular expression, compiled for short texts 
 
 Short texts are split by the `re` module of the standard library, which is more than twice as fast as the
 `regex` package. It has no Unicode properties. So each set of characters is written as its members: in one
-expression those in ASCII, for texts of ASCII, and in another one those up to U+FFFF, for most other texts.
-More members would make it slow. So if a text has a character above U+FFFF, all that are not in ASCII are
-replaced by a *representative*: a character that the pattern does not distinguish from them, in ASCII if there
-is one:
+expression those in ASCII, for texts of ASCII, and in another one those up to U+FFFF, for other texts. More
+members would make it slow. So characters above U+FFFF are replaced by a *representative*: the first one that
+the pattern does not distinguish from them.
 
     pattern           ` ?\p{L}+`
-    for `re`          ` ?[A-Za-z]+`
-    text              "Größe 𝟏𝟐"
-    representatives   "AAAAA   "
+    for `re`          ` ?[A-Za-z]+`               ` ?[A-Za-zªµºÀ-Ö...]+`
+    text              "size"                      "Größe 𝟏𝟐"
+    representatives                               "Größe ²²"
 
 `re` tries all ways to match a text, which takes quadratic or exponential time for some expressions. So long
 texts, and all texts of such expressions, are split by boundary tables. Expressions with parts that
@@ -30,8 +29,7 @@ import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.boundary_tables import BoundaryTables, build_boundary_tables
-from tokjax.pretokenize.digit_groups import DIGIT_GROUP_EXPRESSIONS, DigitGroups, find_digit_groups
-from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
+from tokjax.pretokenize.pretoken_starts import DigitGroups, find_pretoken_starts
 from tokjax.pretokenize.split_automaton import compile_automaton
 from tokjax.pretokenize.split_expressions import (
     ExpressionTooLargeError,
@@ -44,6 +42,7 @@ from tokjax.pretokenize.split_expressions import (
     parse_expression,
     unite,
 )
+from tokjax.pretokenize.unicode_classes import CharacterTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,14 +52,12 @@ if TYPE_CHECKING:
 
 _ASCII = make_range(0, 0x7F)
 _BASIC_PLANE = make_range(0, 0xFFFF)
+_ABOVE_BASIC_PLANE = re.compile("[\U00010000-\U0010ffff]+")
+_DIGIT_GROUP_EXPRESSIONS = (r"(?=(\d{3})+(?!\d))", r"(?=(?:\d{3})+(?!\d))")
 _SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
 """Set operations and nested sets, which `regex` has in version 1 of its syntax."""
-_FEW_CHARACTERS = 100
-"""Up to this many characters, a dictionary is faster than arrays."""
 _MAX_BACKTRACKED = 11_000
 """Up to this many characters, `re` splits a text, which `FEW_CHARACTERS` also limits."""
-_MAX_CACHED = 1 << 16
-"""Number of representatives at which their cache is cleared."""
 # Repeated parts with an end that makes the last match fail: then all ways to match the repetitions are tried.
 _REPEATED = ("a", "A", "é", "日", "1", ".", "'s", " ", "\n", " \n", "a ", " a", "aA", "a1", "a.", "1.", "#a ")
 _ENDS = ("", "!", "a", "1", " ", "\n")
@@ -89,7 +86,7 @@ class SplitStep:
     def tables(self) -> BoundaryTables | DigitGroups | None:
         """The boundary tables of the expression; `None` if it has unsupported parts, or many classes."""
         if self.automaton is None:
-            return None
+            return DigitGroups() if self.expression in _DIGIT_GROUP_EXPRESSIONS else None
         try:
             return build_boundary_tables(self.automaton)
         except UnsupportedExpressionError:
@@ -105,16 +102,15 @@ class SplitStep:
     def split(self, text: str) -> list[str]:
         """Splits a text into matches, and the text between them. Their concatenation is the text."""
         if len(text) > _MAX_BACKTRACKED or not self._backtracks_little:
+            if self.tables is not None:
+                return _split_by_tables(self.tables, text)
             if self.automaton is None:
                 return _split_at_matches(self._regex, text)
-            if isinstance(self.tables, BoundaryTables):
-                return _split_by_tables(self.tables, text)
-        if text.isascii():
-            mapped, expression = text, self._ascii_expression
-        elif len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text):  # no characters above U+FFFF
-            mapped, expression = text, self._expression
-        else:
-            mapped, expression = self._map_text(text), self._ascii_expression
+        mapped, expression = text, self._ascii_expression
+        if not text.isascii():
+            expression = self._expression
+            if len(text.encode("utf-16-le", "surrogatepass")) > 2 * len(text):  # characters above U+FFFF
+                mapped = _ABOVE_BASIC_PLANE.sub(lambda match: match[0].translate(self._representatives), text)
         parts: list[str] = expression.findall(mapped)
         if len("".join(parts)) < len(text):  # some text is between matches
             parts = _split_at_matches(expression, mapped)
@@ -130,7 +126,7 @@ class SplitStep:
             InvalidArgumentError: it is not a regular expression, is too large, or needs more than two
                 seconds for the probe texts.
         """
-        if self.automaton is not None:
+        if self.automaton is not None or self.tables is not None:
             return
         deadline = time.monotonic() + _PROBE_SECONDS
         for text in _make_probes(self.expression):
@@ -161,43 +157,37 @@ class SplitStep:
         return self._tree_and_automaton is not None and backtracks_little(self._tree_and_automaton[0])
 
     @cached_property
-    def _representatives(self) -> NDArray[np.uint32]:
-        """A character of each class of the automaton, as code points. The last class, the end, has none."""
-        automaton = self.automaton
-        assert automaton is not None
-        first_of_class = np.zeros(automaton.num_classes, "<u4")
-        codes = np.append(np.arange(0x80), automaton.run_starts)[::-1]  # ASCII is written last, so it remains
-        first_of_class[automaton.find_classes(codes)] = codes
+    def _first_of_class(self) -> NDArray[np.int64]:
+        """The first code point of each class of the automaton. The last class, the end, has none."""
+        assert self.automaton is not None
+        codes = self.automaton.run_starts[::-1]  # the first code points are written last, so they remain
+        first_of_class = np.zeros(self.automaton.num_classes, np.int64)
+        first_of_class[self.automaton.find_classes(codes)] = codes
         return first_of_class
 
     @cached_property
+    def _representatives(self) -> CharacterTable:
+        """The first character of the class of each character, for `str.translate`."""
+        automaton = self.automaton
+        assert automaton is not None
+        return CharacterTable(
+            lambda character: chr(self._first_of_class[automaton.find_classes(np.array([ord(character)]))[0]])
+        )
+
+    @cached_property
     def _ascii_expression(self) -> re.Pattern[str]:
-        """The expression for texts of ASCII and representatives."""
-        return self._compile(unite([_ASCII, make_set(map(chr, self._representatives[:-1]))]))
+        """The expression for texts of ASCII."""
+        return self._compile(_ASCII)
 
     @cached_property
     def _expression(self) -> re.Pattern[str]:
-        """The expression for texts without characters above U+FFFF."""
-        return self._compile(_BASIC_PLANE)
+        """The expression for texts of characters up to U+FFFF, and of representatives."""
+        return self._compile(unite([_BASIC_PLANE, make_set(map(chr, self._first_of_class))]))
 
     def _compile(self, characters: CodePointSet) -> re.Pattern[str]:
         """Compiles the expression for texts that consist of these characters."""
         assert self._tree_and_automaton is not None
         return re.compile(format_expression(self._tree_and_automaton[0], characters))
-
-    @cached_property
-    def _representative_cache(self) -> _RepresentativeCache:
-        assert self.automaton is not None
-        return _RepresentativeCache(self.automaton, self._representatives)
-
-    def _map_text(self, text: str) -> str:
-        """Replaces characters by representatives."""
-        if len(text) <= _FEW_CHARACTERS:
-            return text.translate(self._representative_cache)  # faster than array calls
-        assert self.automaton is not None
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-        mapped = self._representatives.take(self.automaton.class_of_code.take(codes))
-        return mapped.tobytes().decode("utf-32-le", "surrogatepass")
 
     @cached_property
     def _regex(self) -> Any:
@@ -212,48 +202,10 @@ class SplitStep:
             ) from error
 
 
-class DigitGroupStep(SplitStep):
-    """Step that splits numbers into groups of three digits from the right. See `digit_groups`."""
-
-    @cached_property
-    def tables(self) -> DigitGroups:
-        """The classes of digits and of other characters."""
-        return DigitGroups()
-
-    def split(self, text: str) -> list[str]:
-        """Splits a text before each group of digits."""
-        if len(text) <= DigitGroups.size:
-            return [text] if text else []
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-        starts = np.flatnonzero(find_digit_groups(self.tables.class_of_code.take(codes))).tolist()
-        return [
-            text[start:stop] for start, stop in itertools.pairwise([0, *starts, len(text)]) if stop > start
-        ]
-
-    def check(self) -> None:
-        """Does nothing: the expression takes linear time here."""
-
-
 @lru_cache(maxsize=64)
 def make_split_step(expression: str) -> SplitStep:
     """Returns the step of an expression. It is compiled once, for all patterns that have it."""
-    return (DigitGroupStep if expression in DIGIT_GROUP_EXPRESSIONS else SplitStep)(expression)
-
-
-class _RepresentativeCache(dict[int, int]):
-    """Cache of the representatives of code points for `str.translate`, filled as code points occur."""
-
-    def __init__(self, automaton: SplitAutomaton, representatives: NDArray[np.uint32]) -> None:
-        super().__init__()
-        self._automaton = automaton
-        self._representatives = representatives
-
-    def __missing__(self, code: int) -> int:
-        if len(self) >= _MAX_CACHED:
-            self.clear()
-        [class_] = self._automaton.find_classes(np.array([code]))
-        self[code] = representative = int(self._representatives[class_])
-        return representative
+    return SplitStep(expression)
 
 
 def _make_probes(expression: str) -> list[str]:
@@ -268,7 +220,7 @@ def _make_probes(expression: str) -> list[str]:
     return [part * _PROBE_LENGTH + end for part in parts for end in ends]
 
 
-def _split_by_tables(tables: BoundaryTables, text: str) -> list[str]:
+def _split_by_tables(tables: BoundaryTables | DigitGroups, text: str) -> list[str]:
     """Splits a text into matches, and the text between them."""
     codes = np.frombuffer((text + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
     starts = np.flatnonzero(find_pretoken_starts((tables,), codes, np.array([len(text)])))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -68,6 +68,7 @@ DOTTED_CAPITAL_I = 0x130
 """The capital I with a dot, the only character whose lower case has two characters."""
 _LOWER_OF_DOTTED = "i\u0307"
 """Lower case of `DOTTED_CAPITAL_I`."""
+_MAX_CACHED = 1 << 16
 
 
 @lru_cache(maxsize=1)
@@ -137,6 +138,32 @@ def load_lowercase_map() -> Mapping[int, str]:
             codes = range(int(first, 16), int(last, 16) + 1, int(step))
             lower |= {code: chr(code + int(distance)) for code in codes}
     return lower
+
+
+def make_punctuation_set() -> str:
+    """Returns the set of the step `Punctuation` of Hugging Face's tokenizers, as in a regular expression."""
+    is_member = (load_code_point_flags() & PUNCTUATION > 0).astype(np.int8)
+    bounds = np.flatnonzero(np.diff(is_member, prepend=0)).reshape(-1, 2)
+    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{stop - 1:x}}}" for first, stop in bounds.tolist()) + "]"
+
+
+class CharacterTable(dict[int, str]):
+    """Cache of character replacements for `str.translate`, filled when a character first occurs.
+
+    Args:
+        compute_replacement: function that returns the replacement of a character.
+    """
+
+    def __init__(self, compute_replacement: Callable[[str], str]) -> None:
+        super().__init__()
+        self._compute_replacement = compute_replacement
+
+    def __missing__(self, code: int) -> str:
+        """Computes a replacement."""
+        if len(self) >= _MAX_CACHED:
+            self.clear()
+        self[code] = self._compute_replacement(chr(code))
+        return self[code]
 
 
 def decompose(character: str) -> str:
