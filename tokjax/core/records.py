@@ -150,84 +150,55 @@ class _LazyColumn:
     The value is stored in the instance, which then hides the descriptor.
     """
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Stores the name of the field."""
+    def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, result: TokenizationResult | None, owner: type) -> Any:
         """Returns the value of the field."""
         if result is None:
             return self
-        try:
-            compute = result.__dict__["_compute"]
-        except KeyError:
-            raise AttributeError(self._name) from None
-        return result.__dict__.setdefault(self._name, compute(self._name))  # the first of several threads
+        values = result.__dict__
+        return values.setdefault(self._name, values["_compute"](self._name))  # the first of several threads
 
 
 for _name in ("tokens", *COLUMNS[1:], "attention_mask"):
-    _column = _LazyColumn()
-    _column.__set_name__(TokenizationResult, _name)
-    setattr(TokenizationResult, _name, _column)
-
-
-class BatchColumns:
-    """The columns of a batch. Those with a function are computed when they are first read, each once.
-
-    Args:
-        ragged: the columns that are known, with the dtypes of `make_ragged`. They become read-only.
-        functions: functions that return the other columns, by name.
-    """
-
-    def __init__(self, ragged: Ragged, functions: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
-        columns = zip(Ragged._fields, ragged, strict=True)
-        self._columns: dict[str, Any] = {
-            name: None if column is None else freeze(np.asarray(column))
-            for name, column in columns
-            if name not in functions
-        }
-        self._functions = dict(functions)
-        self._lock = ThreadLock() if functions else None
-
-    def __getitem__(self, name: str) -> Any:
-        """Returns a column, `None` if the batch does not have it."""
-        column = self._columns.get(name, self)
-        if column is not self:
-            return column
-        assert self._lock is not None
-        with self._lock.current:
-            if name not in self._columns:
-                self._columns[name] = freeze(self._functions[name]())
-                del self._functions[name]  # frees what the column was computed from
-        return self._columns[name]
-
-    def has(self, name: str) -> bool:
-        """Returns whether the batch has a column, without computing it."""
-        return self._columns.get(name, self) is not None
-
-    def to_ragged(self) -> Ragged:
-        """Returns all columns."""
-        return Ragged(*map(self.__getitem__, Ragged._fields))
+    setattr(TokenizationResult, _name, _LazyColumn(_name))
 
 
 class TokenizationBatch(Sequence[TokenizationResult]):
     """Flat columns of many texts, and a sequence of `TokenizationResult`s that are views of the columns.
 
-    The columns of `Ragged` are attributes (`batch.ids`, `batch.row_splits`, `batch.offsets`, ...), and
-    `batch.ragged` is the `Ragged` itself. An item is made when it is accessed.
+    An item is made when it is accessed. `batch.ragged` has all columns. These are read-only NumPy arrays.
 
     Attributes:
-        ragged: flat columns, as read-only NumPy arrays.
+        ids: token ids of all texts, `int32`, shape `(n,)`.
+        row_splits: bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`.
+        offsets: 1-based byte spans, `int64`, shape `(n, 2)`, or `None`.
+        special_tokens_mask: 1 on special tokens, `int32`, shape `(n,)`, or `None`.
+        token_type_ids: index of each token's segment of the input, `int32`, shape `(n,)`, or `None`.
+        word_ids: index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`.
+        sequence_ids: index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or
+            `None`.
         metadata: model of the tokenizer, and meaning of the offsets.
         has_attention_mask: whether items have an attention mask. The batch does not store it: it is all ones.
     """
 
-    __slots__ = ("_columns", "_get_token_strings", "has_attention_mask", "metadata")
+    __slots__ = ("_columns", "_functions", "_get_token_strings", "_lock", "has_attention_mask", "metadata")
 
     metadata: ResultMetadata
     has_attention_mask: bool
-    _columns: BatchColumns
+    _columns: dict[str, Any]  # those that are known
+    _functions: dict[str, Callable[[], NDArray[Any]]]  # of the others, which are computed when first read
+    _lock: ThreadLock | None
     _get_token_strings: TokenStringLookup
+
+    ids: NDArray[np.int32]
+    row_splits: NDArray[np.int64]
+    offsets: NDArray[np.int64] | Any
+    special_tokens_mask: NDArray[np.int32] | Any
+    token_type_ids: NDArray[np.int32] | Any
+    word_ids: NDArray[np.int32] | Any
+    sequence_ids: NDArray[np.int32] | Any
 
     def __init__(
         self,
@@ -245,25 +216,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             get_token_strings: function that returns the readable forms of ids.
             has_attention_mask: whether items have an attention mask.
         """
-        copied: dict[str, Any] = {
+        columns = {
             name: None if column is None else _freeze_copy(name, column)
             for name, column in ragged._asdict().items()
         }
-        columns = BatchColumns(Ragged(**copied), {})
-        self._set_fields(columns, metadata, get_token_strings, has_attention_mask)
-
-    def _set_fields(
-        self,
-        columns: BatchColumns,
-        metadata: ResultMetadata,
-        get_token_strings: TokenStringLookup,
-        has_attention_mask: bool,
-    ) -> None:
-        set_attribute = object.__setattr__  # this class's own `__setattr__` raises
-        set_attribute(self, "_columns", columns)
-        set_attribute(self, "metadata", metadata)
-        set_attribute(self, "has_attention_mask", has_attention_mask)
-        set_attribute(self, "_get_token_strings", get_token_strings)
+        _set_fields(self, columns, {}, metadata, get_token_strings, has_attention_mask)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raises `AttributeError`: the record is immutable."""
@@ -275,52 +232,31 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the columns, and the readable forms of their ids instead of the vocabulary."""
-        return _restore_batch, (
-            self.ragged,
-            self.metadata,
-            TokenStringTable.from_ids(self.ids, self._get_token_strings),
-            self.has_attention_mask,
-        )
+        get_token_strings = partial(_look_up_strings, self._map_token_strings())
+        make_batch = partial(make_batch_without_copy, has_attention_mask=self.has_attention_mask)
+        return make_batch, (self.ragged, self.metadata, get_token_strings)
+
+    def _get_column(self, name: str) -> Any:
+        """Returns a column, `None` if the batch does not have it. Each is computed once."""
+        column = self._columns.get(name, self)
+        if column is not self:
+            return column
+        assert self._lock is not None
+        with self._lock.current:
+            if name not in self._columns:
+                self._columns[name] = freeze(self._functions[name]())
+                del self._functions[name]  # frees what the column was computed from
+        return self._columns[name]
+
+    def _map_token_strings(self) -> dict[int, str]:
+        """Returns the readable form of each id of the batch."""
+        distinct = np.unique(self.ids)
+        return dict(zip(distinct.tolist(), self._get_token_strings(distinct), strict=True))
 
     @property
     def ragged(self) -> Ragged:
         """All columns, as read-only NumPy arrays."""
-        return self._columns.to_ragged()
-
-    @property
-    def ids(self) -> NDArray[np.int32]:
-        """Token ids of all texts, `int32`, shape `(n,)`."""
-        return self._columns["ids"]  # type: ignore[no-any-return]
-
-    @property
-    def row_splits(self) -> NDArray[np.int64]:
-        """Bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`."""
-        return self._columns["row_splits"]  # type: ignore[no-any-return]
-
-    @property
-    def offsets(self) -> NDArray[np.int64] | Any:
-        """1-based byte spans, `int64`, shape `(n, 2)`, or `None`."""
-        return self._columns["offsets"]
-
-    @property
-    def special_tokens_mask(self) -> NDArray[np.int32] | Any:
-        """1 on special tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["special_tokens_mask"]
-
-    @property
-    def token_type_ids(self) -> NDArray[np.int32] | Any:
-        """Index of each token's segment of the input, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["token_type_ids"]
-
-    @property
-    def word_ids(self) -> NDArray[np.int32] | Any:
-        """Index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["word_ids"]
-
-    @property
-    def sequence_ids(self) -> NDArray[np.int32] | Any:
-        """Index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["sequence_ids"]
+        return Ragged(*map(self._get_column, Ragged._fields))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -339,7 +275,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         """Returns the result of one text, or a list of results for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        splits = self._columns["row_splits"]
+        splits = self.row_splits
         num_texts = len(splits) - 1
         if not -num_texts <= index < num_texts:
             raise IndexError(f"batch of {num_texts} texts has no text {index}")
@@ -355,7 +291,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             return self._get_token_strings(self.ids[part])
         if name == "attention_mask":
             return _make_ones(part.stop - part.start) if self.has_attention_mask else None
-        column = self._columns[name]
+        column = self._get_column(name)
         return None if column is None else column[part]
 
     def __eq__(self, other: object) -> bool:
@@ -366,8 +302,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             self.metadata == other.metadata
             and self.has_attention_mask == other.has_attention_mask
             and all(map(_are_equal, self.ragged, other.ragged))
-            and TokenStringTable.from_ids(self.ids, self._get_token_strings)
-            == TokenStringTable.from_ids(other.ids, other._get_token_strings)
+            and self._map_token_strings() == other._map_token_strings()
         )
 
     def __hash__(self) -> int:
@@ -376,7 +311,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     def __repr__(self) -> str:
         """Shows the number of texts and tokens, and the names of the columns."""
-        columns = [name for name in COLUMNS if self._columns.has(name)]
+        columns = [name for name in COLUMNS if self._columns.get(name, self) is not None]
         return (
             f"TokenizationBatch({len(self)} texts, {len(self.ids)} tokens, "
             f"columns: {', '.join(columns)}, offsets in {self.metadata.offsets_reference})"
@@ -388,29 +323,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return f"<ol start='0'>{shown}</ol>{more}"
 
 
+for _name in Ragged._fields:
+    setattr(TokenizationBatch, _name, property(partial(TokenizationBatch._get_column, name=_name)))
+
 Results = TokenizationBatch | Ragged | Iterable[TokenizationResult]
 """Type of the results that all batching functions take."""
-
-
-@dataclass(frozen=True)
-class TokenStringTable:
-    """Readable forms of the ids of a batch. A pickled batch has this table instead of its vocabulary.
-
-    Attributes:
-        strings_by_id: mapping of ids to readable forms.
-    """
-
-    strings_by_id: dict[int, str]
-
-    @classmethod
-    def from_ids(cls, ids: NDArray[np.int32], get_token_strings: TokenStringLookup) -> TokenStringTable:
-        """Makes the table of all distinct ids."""
-        distinct = np.unique(ids)
-        return cls(dict(zip(distinct.tolist(), get_token_strings(distinct), strict=True)))
-
-    def __call__(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
-        """Returns the readable forms of ids, shape `(n,)`."""
-        return tuple(map(self.strings_by_id.__getitem__, ids.tolist()))
 
 
 def make_batch_without_copy(
@@ -431,9 +348,32 @@ def make_batch_without_copy(
         has_attention_mask: whether items have an attention mask.
         functions: functions that compute further columns when they are first read, by name.
     """
+    columns = {
+        name: None if column is None else freeze(np.asarray(column))
+        for name, column in zip(Ragged._fields, ragged, strict=True)
+        if name not in functions
+    }
     batch = TokenizationBatch.__new__(TokenizationBatch)
-    batch._set_fields(BatchColumns(ragged, functions), metadata, get_token_strings, has_attention_mask)
+    _set_fields(batch, columns, dict(functions), metadata, get_token_strings, has_attention_mask)
     return batch
+
+
+def _set_fields(
+    batch: TokenizationBatch,
+    columns: dict[str, Any],
+    functions: dict[str, Callable[[], NDArray[Any]]],
+    metadata: ResultMetadata,
+    get_token_strings: TokenStringLookup,
+    has_attention_mask: bool,
+) -> None:
+    lock = ThreadLock() if functions else None
+    values = columns, functions, get_token_strings, lock, has_attention_mask, metadata
+    for name, value in zip(TokenizationBatch.__slots__, values, strict=True):
+        object.__setattr__(batch, name, value)
+
+
+def _look_up_strings(strings_by_id: dict[int, str], ids: NDArray[np.int32]) -> tuple[str, ...]:
+    return tuple(map(strings_by_id.__getitem__, ids.tolist()))
 
 
 def make_result_without_copy(
@@ -449,12 +389,6 @@ def make_result_without_copy(
     result = object.__new__(TokenizationResult)  # skips the constructor, which copies its arrays
     result.__dict__.update(ids=ids, metadata=metadata, _compute=compute)
     return result
-
-
-def _restore_batch(
-    ragged: Ragged, metadata: ResultMetadata, get_token_strings: TokenStringLookup, has_attention_mask: bool
-) -> TokenizationBatch:
-    return make_batch_without_copy(ragged, metadata, get_token_strings, has_attention_mask=has_attention_mask)
 
 
 def _make_ones(length: int) -> NDArray[np.int32]:

@@ -43,40 +43,24 @@ def accept_results(map_spans: Callable[..., NDArray[np.int64]]) -> MapOffsets:
     @wraps(map_spans)
     def map_offsets(tokenizer: Any, text: Any, offsets: Any, *, pair: Any = None) -> Any:
         if isinstance(offsets, Windows):
-            return offsets._replace(batch=map_batch(tokenizer, [text, pair], *offsets))
-        if isinstance(offsets, TokenizationBatch) or _is_list_of_results(offsets):
-            return map_batch(tokenizer, [text, pair], offsets, np.arange(len(offsets)))
+            text_ids = np.repeat(offsets.text_ids, offsets.batch.lengths)
+            return offsets._replace(batch=map_tokens(tokenizer, [text, pair], offsets.batch, text_ids))
+        if isinstance(offsets, TokenizationBatch):
+            text_ids = np.repeat(np.arange(len(offsets)), offsets.lengths)
+            return map_tokens(tokenizer, [text, pair], offsets, text_ids)
         if isinstance(offsets, TokenizationResult):
-            return map_result(tokenizer, [text, pair], offsets)
+            texts = [None if each is None else [each] for each in (text, pair)]
+            return map_tokens(tokenizer, texts, offsets, np.zeros(len(offsets), np.int64))
+        if isinstance(offsets, list) and isinstance(next(iter(offsets), None), TokenizationResult):
+            _check_texts(text, 0, np.arange(len(offsets)))
+            pairs = pair or [None] * len(offsets)
+            return [map_offsets(tokenizer, text[i], row, pair=pairs[i]) for i, row in enumerate(offsets)]
         return map_spans(tokenizer, text, as_integers("offsets", offsets, np.int64))
 
-    def map_result(tokenizer: Any, texts: list[Any], result: TokenizationResult) -> TokenizationResult:
-        if result.metadata.offsets_reference == "input_text":
-            return result
-        rows = [None if text is None else [text] for text in texts]
-        offsets = map_columns(tokenizer, rows, result, np.zeros(len(result), np.int64))
-        metadata = dataclasses.replace(result.metadata, offsets_reference="input_text")
-        return dataclasses.replace(result, offsets=offsets, metadata=metadata)
-
-    def map_batch(tokenizer: Any, texts: list[Any], batch: Any, text_ids: NDArray[np.int64]) -> Any:
-        if isinstance(batch, list):
-            _check_texts(texts[0], 0, text_ids)
-            rows = zip(text_ids.tolist(), batch, strict=True)
-            return [map_result(tokenizer, [each and each[i] for each in texts], row) for i, row in rows]
-        if batch.metadata.offsets_reference == "input_text":
-            return batch
-        offsets = map_columns(tokenizer, texts, batch, np.repeat(text_ids, batch.lengths))
-        return make_batch_without_copy(
-            batch.ragged._replace(offsets=offsets),
-            dataclasses.replace(batch.metadata, offsets_reference="input_text"),
-            batch._get_token_strings,
-            has_attention_mask=batch.has_attention_mask,
-        )
-
-    def map_columns(
-        tokenizer: Any, texts: list[Any], tokens: Any, text_ids: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Maps the offsets of all tokens of each text in one call."""
+    def map_tokens(tokenizer: Any, texts: list[Any], tokens: Any, text_ids: NDArray[np.int64]) -> Any:
+        """Maps the offsets of a result or a batch, those of all tokens of a text in one call."""
+        if tokens.metadata.offsets_reference == "input_text":
+            return tokens
         if tokens.offsets is None:
             raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")
         offsets = np.array(tokens.offsets)
@@ -90,13 +74,13 @@ def accept_results(map_spans: Callable[..., NDArray[np.int64]]) -> MapOffsets:
                 part = indices[start:stop]
                 if len(part):
                     offsets[part] = map_spans(tokenizer, text, offsets[part])
-        return offsets
+        metadata = dataclasses.replace(tokens.metadata, offsets_reference="input_text")
+        if isinstance(tokens, TokenizationResult):
+            return dataclasses.replace(tokens, offsets=offsets, metadata=metadata)
+        ragged, mask = tokens.ragged._replace(offsets=offsets), tokens.has_attention_mask
+        return make_batch_without_copy(ragged, metadata, tokens._get_token_strings, has_attention_mask=mask)
 
     return map_offsets  # type: ignore[return-value]
-
-
-def _is_list_of_results(offsets: Any) -> bool:
-    return isinstance(offsets, list) and isinstance(next(iter(offsets), None), TokenizationResult)
 
 
 def _check_texts(texts: Sequence[Text] | None, sequence_id: int, text_ids: NDArray[np.int64]) -> None:
