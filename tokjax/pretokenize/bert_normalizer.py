@@ -43,7 +43,7 @@ from tokjax.pretokenize.unicode_classes import (
     load_code_point_flags,
     load_lowercase_map,
 )
-from tokjax.pretokenize.unicode_normalization import align, normalize_text
+from tokjax.pretokenize.unicode_normalization import align, normalize_text, split_groups
 
 if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
@@ -157,17 +157,9 @@ class _CharacterTables:
         A group is a run of ASCII characters of which none is removed, or a single other character. If the
         piece has marks to sort, each group is a character with all marks after it.
         """
-        if _SORT_MARKER not in piece.translate(self._complete):
-            return self._groups.findall(piece)
-        groups: list[list[str]] = []
-        for character in piece:
-            first = self._expand(character)[:1]
-            # A removed character stays with the previous one: NFD sorts marks across it.
-            if groups and (not first or get_combining_class(first)):
-                groups[-1].append(character)
-            else:
-                groups.append([character])
-        return list(map("".join, groups))
+        if _SORT_MARKER in piece.translate(self._complete):
+            return split_groups(piece, self.normalize_group)
+        return self._groups.findall(piece)
 
     def _normalize_match(self, match: re.Match[str]) -> str:
         return match.group().translate(self._complete)

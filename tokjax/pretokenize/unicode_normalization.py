@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 _MANY_MARKS = 64
 _CODES_THAT_COMBINE = range(0x80, 0x1F000)
 """Code points of all combining marks and of all characters that compose, except compatibility ideographs."""
-# No ASCII character composes with the character before it, so a run of ASCII is one part.
-_PARTS = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]")
 
 
 class Alignment(NamedTuple):
@@ -124,7 +122,7 @@ def align_nfc(text: Text, preserved: frozenset[str] = frozenset()) -> Alignment:
         text: the text before normalization.
         preserved: special tokens, as in `to_nfc`.
     """
-    return align(text, preserved, _split_groups, _normalize_nfc)
+    return align(text, preserved, lambda piece: split_groups(piece, _normalize_nfc), _normalize_nfc)
 
 
 def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -206,6 +204,25 @@ def _compile_new_characters() -> re.Pattern[str]:
     return re.compile(f"([{''.join(map(re.escape, sorted(new)))}])")
 
 
+def split_groups(piece: str, normalize: Callable[[str], str]) -> list[str]:
+    """Splits a piece into groups that can be normalized independently.
+
+    A group is a character with all marks after it, or a run of ASCII without marks.
+    """
+    groups: list[str] = _compile_groups().findall(piece)
+    if "".join(map(normalize, groups)) != normalize(piece):
+        return [piece]  # some other character combines with the one before it
+    return groups
+
+
+@lru_cache(maxsize=1)
+def _compile_groups() -> Any:
+    import regex  # noqa: PLC0415 (slow to import)
+
+    following = r"[\p{M}\u1160-\u11ff]"  # marks, Hangul vowels and finals
+    return regex.compile(rf"[\x00-\x7f]+(?!{following})|.{following}*", regex.DOTALL)
+
+
 @lru_cache(maxsize=1)
 def _compile_many_marks() -> Any:
     import regex  # noqa: PLC0415 (slow to import)
@@ -217,29 +234,3 @@ def _sort_marks(match: Any) -> str:
     """Sorts each run of marks with a class other than 0 by their class, as all normal forms do."""
     marks = itertools.groupby(match.group(), lambda mark: unicodedata.combining(mark) != 0)
     return "".join("".join(sorted(run, key=unicodedata.combining)) for _, run in marks)
-
-
-def _split_groups(piece: str) -> list[str]:
-    """Splits a piece into groups that can be normalized independently.
-
-    A group is a character with all marks after it, or a run of ASCII without marks.
-    """
-    parts: list[list[str]] = []
-    for part in _PARTS.findall(piece):
-        if parts and not part.isascii() and not _starts_group(part):
-            last = parts[-1][-1]
-            if len(last) > 1:  # a run of ASCII, of which only the last character can compose with the mark
-                parts[-1:] = [[last[:-1]], [last[-1]]]
-            parts[-1].append(part)
-        else:
-            parts.append([part])
-    groups = list(map("".join, parts))
-    if "".join(map(_normalize_nfc, groups)) != _normalize_nfc(piece):
-        return [piece]  # some character composes but is not a mark, Hangul vowel or Hangul final
-    return groups
-
-
-def _starts_group(character: str) -> bool:
-    if unicodedata.combining(character) or unicodedata.category(character).startswith("M"):
-        return False
-    return not 0x1160 <= ord(character) <= 0x11FF  # Hangul vowels and finals

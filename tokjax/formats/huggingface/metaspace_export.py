@@ -37,7 +37,7 @@ from tokjax.formats.huggingface.metaspace_definition import (
 from tokjax.models.metaspace import METASPACE
 from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
 from tokjax.models.sentencepiece_spans import SPACE
-from tokjax.pretokenize.character_map import CharacterTrie
+from tokjax.pretokenize.aligned_text import CharacterTrie
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
