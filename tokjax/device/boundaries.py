@@ -97,9 +97,10 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
     """Returns the tables of the device for those of the host, with the classes of the automaton."""
     automaton = tables.automaton
     count = automaton.num_classes
-    period = math.lcm(*tables.group_sizes.values())
+    sizes = {class_: size for class_, (size, joins) in tables.groups.items() if not joins.any()}
+    period = math.lcm(*sizes.values())
     groups = np.full((count, period + BITS), UNDECIDED, np.uint8)
-    for class_, size in tables.group_sizes.items():
+    for class_, size in sizes.items():
         groups[tables.automaton_class[class_]] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
     windows = tables.windows.copy()
     # Within a run, the class after the run is looked up only if the next class does not decide.
@@ -109,7 +110,7 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
         automaton.class_of_code,
         windows,
         tables.left_windows,
-        groups if tables.group_sizes else None,
+        groups if sizes else None,
         automaton.next_state.astype(np.int32),
         automaton.has_match,
     )

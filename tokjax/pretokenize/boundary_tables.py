@@ -89,8 +89,9 @@ class BoundaryTables:
         is_trigger: whether each class is a rare character, such as the apostrophe of contractions, `bool`,
             shape `(256,)`. `pairs` does not hold for some characters after the next one.
         reach: number of these characters.
-        group_sizes: for classes whose runs are split into groups, as `\p{N}{1,3}` splits digits: the number
-            of characters per group, by class.
+        groups: for classes whose runs are split into groups, as `\p{N}{1,3}` splits digits, by class: the
+            number of characters per group, and the classes after which a run may not start a pre-token,
+            `bool`, shape `(256,)`.
         splits_before_spaces: whether a space or newline after a letter or number starts a pre-token in any
             text.
         covers_any_text: whether the matches of the pattern cover every text.
@@ -104,7 +105,7 @@ class BoundaryTables:
     left_windows: NDArray[np.uint8]
     is_trigger: Flags
     reach: int
-    group_sizes: Mapping[int, int]
+    groups: Mapping[int, tuple[int, Flags]]
     splits_before_spaces: bool
     covers_any_text: bool
 
@@ -163,7 +164,13 @@ def build_boundary_tables(automaton: SplitAutomaton) -> BoundaryTables:
         _decide_left_windows(steps),
         np.isin(np.arange(256), classes[triggers]),
         reach + 1,  # `NEEDS_LEFT` refers to one more character
-        {int(classes[class_]): size for class_, size in sizes.items()},
+        {
+            int(classes[class_]): (
+                size,
+                np.isin(np.arange(256), classes[_find_joined(pairs_anywhere, class_)]),
+            )
+            for class_, size in sizes.items()
+        },
         _splits_before_spaces(automaton, steps),
         steps.covers_any_text,
     )
@@ -390,12 +397,9 @@ def _decide_next(steps: _ParseSteps, left: Flags) -> Classes:
 def _find_group_size(automaton: SplitAutomaton, pairs: Classes, class_: int) -> int:
     r"""Returns the group size of a class whose runs are split as by `\p{N}{1,3}`, and 0 for others.
 
-    A run is always separate from what surrounds it, and each group ends after `size` characters, whatever
-    follows.
+    Each group ends after `size` characters, whatever follows, if the first one of the run starts a pre-token.
     """
-    others = np.arange(len(pairs)) != class_
-    is_separate = (pairs[class_, others] == STARTS).all() and (pairs[others, class_] == STARTS).all()
-    if not is_separate or pairs[class_, class_] != UNDECIDED:
+    if pairs[class_, class_] != UNDECIDED:
         return 0
     state = int(automaton.next_state[START, class_])
     for size in range(1, len(automaton.next_state)):
@@ -405,6 +409,11 @@ def _find_group_size(automaton: SplitAutomaton, pairs: Classes, class_: int) -> 
         if state == DEAD:
             return size
     return 0
+
+
+def _find_joined(pairs: Classes, class_: int) -> NDArray[np.int64]:
+    """Returns the other classes after which a class may not start a pre-token."""
+    return np.flatnonzero((pairs[:, class_] != STARTS) & (np.arange(len(pairs)) != class_))
 
 
 def _make_pair_flags(steps: _ParseSteps, triggers: list[int], settled: Flags, pairs: Classes) -> Classes:

@@ -131,11 +131,12 @@ def find_starts(tables: BoundaryTables | DigitGroups, classes: Classes) -> Flags
     starts = np.empty(len(classes), bool)
     starts[0] = True
     np.not_equal(combined & np.uint8(STARTS_FLAG | RIGHT_STARTS | LEFT_STARTS), 0, out=starts[1:])
-    _split_groups(tables, classes, starts)
+    joined = _split_groups(tables, classes, starts)
     marked = np.flatnonzero(combined & np.uint8(MARKED | RIGHT_MARKED | LEFT_MARKED) != 0) + 1
     marked = np.concatenate([marked, _find_near_triggers(tables, classes, marked)])
     marked = marked.take(np.flatnonzero(tables.needs_window.take(pairs.take(marked - 1))))
-    _run_automaton(tables, classes, _decide_by_windows(tables, classes, marked, starts), starts)
+    undecided = np.concatenate([joined, _decide_by_windows(tables, classes, marked, starts)])
+    _run_automaton(tables, classes, undecided, starts)
     return starts
 
 
@@ -160,9 +161,14 @@ def _find_near_triggers(tables: BoundaryTables, classes: Classes, marked: Positi
     return np.minimum(np.add.outer(np.arange(2, tables.reach + 2), near).ravel(), len(classes) - 1)
 
 
-def _split_groups(tables: BoundaryTables, classes: Classes, starts: Flags) -> None:
-    """Splits runs of some classes into groups of a fixed number of characters, from the left."""
-    for class_, size in tables.group_sizes.items():
+def _split_groups(tables: BoundaryTables, classes: Classes, starts: Flags) -> Positions:
+    """Splits runs of some classes into groups of a fixed number of characters, from the left.
+
+    Returns:
+        A position in each run that may not start a pre-token. These runs are not split here.
+    """
+    joined = [np.zeros(0, np.int64)]
+    for class_, (size, joins) in tables.groups.items():
         is_member = classes == class_
         edges = np.flatnonzero(is_member[1:] != is_member[:-1]) + 1
         if is_member[0]:
@@ -171,7 +177,12 @@ def _split_groups(tables: BoundaryTables, classes: Classes, starts: Flags) -> No
         first, stop = edges[::2], edges[1::2]
         long = np.flatnonzero(stop - first > size)
         first, num_splits = first[long], (stop[long] - first[long] - 1) // size
+        if joins.any():
+            is_joined = joins.take(classes.take(first - 1))  # before the first character comes an end
+            joined.append(first[is_joined] + 1)
+            first, num_splits = first[~is_joined], num_splits[~is_joined]
         starts[np.repeat(first, num_splits) + size * concatenate_ranges(1, num_splits)] = True
+    return np.concatenate(joined)
 
 
 def _decide_by_windows(
