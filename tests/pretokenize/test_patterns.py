@@ -14,10 +14,9 @@ from tests.support.text_strategies import any_strings, hard_texts
 from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import is_encodable
 from tokjax.pretokenize import pretoken_starts
-from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
+from tokjax.pretokenize.patterns import PATTERNS, _split_by_tables, make_pattern_splitter
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.split_expressions import backtracks_little, parse_expression
-from tokjax.pretokenize.split_steps import _split_by_tables
 from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
 # Patterns with properties that the named ones lack: text between matches, unbounded lookahead, nested sets,

@@ -35,7 +35,7 @@ from tokjax.pretokenize.unicode_classes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 
 class UnsupportedExpressionError(Exception):
@@ -117,18 +117,6 @@ def parse_expression(expression: str) -> Node:
     if parser.position < len(expression):
         raise UnsupportedExpressionError(f"{expression[parser.position :][:20]!r}")
     return tree
-
-
-def iter_sets(tree: Node) -> Iterator[CodePointSet]:
-    """Yields the sets of characters of a pattern."""
-    match tree:
-        case OneOf(members) | Lookahead(members):
-            yield members
-        case Sequence(parts) | Alternatives(parts):
-            for part in parts:
-                yield from iter_sets(part)
-        case Repetition(part):
-            yield from iter_sets(part)
 
 
 def format_expression(tree: Node, characters: CodePointSet) -> str:

@@ -56,9 +56,9 @@ from tokjax.pretokenize.patterns import (
     Pattern,
     find_pattern_name,
     make_pattern_splitter,
+    make_split_step,
 )
 from tokjax.pretokenize.split_expressions import make_range
-from tokjax.pretokenize.split_steps import make_split_step
 from tokjax.pretokenize.unicode_classes import make_punctuation_set
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
