@@ -32,7 +32,7 @@ from tokjax.bpe.chunks import Segments, as_segments
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.json_records import is_record, to_json_values
-from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
+from tokjax.core.protocol import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import (

@@ -11,7 +11,7 @@ from tokjax.bpe.dropout import Dropout
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
-from tokjax.core.token_byte_lengths import find_text_lengths
+from tokjax.core.protocol import find_text_lengths
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.models.base import SegmentModel
 from tokjax.models.byte_bpe import ByteLevelBPE

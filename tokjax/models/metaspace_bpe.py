@@ -17,8 +17,7 @@ from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.json_records import register_record
-from tokjax.core.pretokens import raise_without_pretokens
-from tokjax.core.token_byte_lengths import find_text_lengths
+from tokjax.core.protocol import find_text_lengths, raise_without_pretokens
 from tokjax.core.utf8 import encode_segment, is_encodable
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError

@@ -41,6 +41,7 @@ from tokjax.pretokenize.unicode_classes import (
     get_combining_class,
     load_code_point_flags,
     load_lowercase_map,
+    sort_marks,
 )
 
 if TYPE_CHECKING:
@@ -279,16 +280,15 @@ def compile_grapheme_expression() -> Any:
 
 def _iter_decomposed(text: str, form: Literal["NFD", "NFKD"], flag: int) -> Iterator[tuple[str, int]]:
     """Yields the changes of a decomposition: marks in a row are sorted by their combining class."""
-    flags, marks = load_code_point_flags(), list[tuple[str, int]]()
-    for character in text:
+    flags = load_code_point_flags()
+    changes = (
+        (part, min(i, 1))
+        for character in text
         for i, part in enumerate(
             unicodedata.normalize(form, character) if flags[ord(character)] & flag else character
-        ):
-            if not get_combining_class(part):
-                yield from sorted(marks, key=lambda mark: get_combining_class(mark[0]))
-                marks.clear()
-            marks.append((part, min(i, 1)))
-    yield from sorted(marks, key=lambda mark: get_combining_class(mark[0]))
+        )
+    )
+    return sort_marks(changes, lambda change: get_combining_class(change[0]))
 
 
 def _iter_composed(changes: Changes) -> Iterator[tuple[str, int]]:

@@ -25,7 +25,6 @@ tokenizers".
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -42,6 +41,7 @@ from tokjax.pretokenize.unicode_classes import (
     is_space,
     load_code_point_flags,
     load_lowercase_map,
+    sort_marks,
 )
 from tokjax.pretokenize.unicode_normalization import align, normalize_text, split_groups
 
@@ -165,13 +165,8 @@ class _CharacterTables:
         return match.group().translate(self._complete)
 
     def _normalize_with_sorting(self, piece: str) -> str:
-        # Class 0 ends a run of marks. `sorted` is stable, as NFD requires for marks of the same class.
-        runs = itertools.groupby(
-            piece.translate(self._expanding), lambda character: get_combining_class(character) != 0
-        )
-        return "".join("".join(sorted(run, key=get_combining_class)) for _, run in runs).translate(
-            self._reducing
-        )
+        expanded = sort_marks(piece.translate(self._expanding), get_combining_class)
+        return "".join(expanded).translate(self._reducing)
 
     def _normalize_character(self, character: str) -> str:
         expanded = self._expand(character)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import find_distinct
 from tokjax.pretokenize.split_automaton import DEAD, START
 from tokjax.pretokenize.split_expressions import UnsupportedExpressionError
 from tokjax.pretokenize.unicode_classes import CODE_POINTS, LETTERS_AND_NUMBERS, load_category_runs

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import concatenate_ranges, find_distinct
 from tokjax.core.utf8 import decode_characters_at
 from tokjax.pretokenize.boundary_tables import (
     LEFT_MARKED,

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import find_distinct
 from tokjax.pretokenize.split_expressions import (
     Alternatives,
     ExpressionTooLargeError,

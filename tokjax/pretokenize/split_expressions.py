@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import find_distinct
 from tokjax.pretokenize.unicode_classes import (
     CODE_POINTS,
     PROPERTIES,
@@ -46,29 +45,25 @@ class ExpressionTooLargeError(UnsupportedExpressionError):
     """Raised for an expression that would need too much memory."""
 
 
-@dataclass(frozen=True, eq=False)
-class OneOf:
+class OneOf(NamedTuple):
     """One character of a set."""
 
     members: CodePointSet
 
 
-@dataclass(frozen=True, eq=False)
-class Sequence:
+class Sequence(NamedTuple):
     """Parts that follow each other."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Alternatives:
+class Alternatives(NamedTuple):
     """Alternatives, of which the first that matches is taken."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Repetition:
+class Repetition(NamedTuple):
     """`low` to `high` times a part; `None` for no maximum."""
 
     part: Node
@@ -77,8 +72,7 @@ class Repetition:
     is_lazy: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Lookahead:
+class Lookahead(NamedTuple):
     """A condition on the next character: it is in a set or, if negative, it is not, or the text ends."""
 
     members: CodePointSet

@@ -13,19 +13,23 @@ Tests compare all code points with the installed libraries.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
+
+
+Item = TypeVar("Item")
 
 
 class Category(IntEnum):
@@ -175,6 +179,12 @@ def decompose(character: str) -> str:
 def get_combining_class(character: str) -> int:
     """Returns the combining class of a character, 0 for characters that are not combining marks."""
     return unicodedata.combining(character) if load_code_point_flags()[ord(character)] & COMBINES else 0
+
+
+def sort_marks(items: Iterable[Item], get_class: Callable[[Item], int]) -> Iterator[Item]:
+    """Sorts each run of items with a combining class other than 0 by the class, as all normal forms do."""
+    for _, run in itertools.groupby(items, lambda item: get_class(item) != 0):
+        yield from sorted(run, key=get_class)
 
 
 def _read_lines(name: str) -> list[str]:

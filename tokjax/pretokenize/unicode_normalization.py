@@ -18,7 +18,6 @@ byte has its own position, so there the mapping is exact: bytes [2, 5) are bytes
 
 from __future__ import annotations
 
-import itertools
 import re
 import unicodedata
 from functools import lru_cache
@@ -29,7 +28,7 @@ import numpy as np
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.pretokenize.special_tokens import split_at_special
-from tokjax.pretokenize.unicode_classes import COMBINES, DECOMPOSES, load_code_point_flags
+from tokjax.pretokenize.unicode_classes import COMBINES, DECOMPOSES, load_code_point_flags, sort_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +180,9 @@ def _normalize_by_python(piece: str) -> str:
     first.
     """
     if not piece.isascii() and len(piece) > _MANY_MARKS:
-        piece = _compile_many_marks().sub(_sort_marks, piece)
+        piece = _compile_many_marks().sub(
+            lambda match: "".join(sort_marks(match.group(), unicodedata.combining)), piece
+        )
     return unicodedata.normalize("NFC", piece)
 
 
@@ -228,9 +229,3 @@ def _compile_many_marks() -> Any:
     import regex  # noqa: PLC0415 (slow to import)
 
     return regex.compile(rf"\p{{M}}{{{_MANY_MARKS},}}")
-
-
-def _sort_marks(match: Any) -> str:
-    """Sorts each run of marks with a class other than 0 by their class, as all normal forms do."""
-    marks = itertools.groupby(match.group(), lambda mark: unicodedata.combining(mark) != 0)
-    return "".join("".join(sorted(run, key=unicodedata.combining)) for _, run in marks)

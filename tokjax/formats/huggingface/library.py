@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.imports import import_optional
+from tokjax.core.protocol import BYTE_PIECE
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.token_byte_lengths import BYTE_PIECE
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
 from tokjax.errors import (
     DisallowedSpecialTokenError,
