@@ -17,7 +17,7 @@ from tests.support.variants import mark_slow_except
 from tokjax.bpe import pretoken_cache
 from tokjax.core.utf8 import to_utf8
 from tokjax.models import word_engine
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.normalization import BertNormalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OPTIONS = {

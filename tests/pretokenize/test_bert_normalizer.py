@@ -13,8 +13,7 @@ from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
 from tokjax.pretokenize import unicode_classes
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
-from tokjax.pretokenize.unicode_normalization import map_spans_back
+from tokjax.pretokenize.normalization import BertNormalizer, map_spans_back
 
 STEPS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 ALL_STEPS = [dict(zip(STEPS, on, strict=True)) for on in itertools.product([False, True], repeat=4)]

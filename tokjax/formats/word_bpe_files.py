@@ -20,8 +20,8 @@ from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_base import make_word_vocabulary
 from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, make_word_bpe
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES
+from tokjax.pretokenize.normalization import BertNormalizer
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from tokjax.models.metaspace import (
     prepend_spaces,
 )
 from tokjax.models.short_text_columns import ShortTextColumns
+from tokjax.pretokenize.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
-from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Callable

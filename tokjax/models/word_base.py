@@ -15,8 +15,8 @@ from tokjax.core.vocabulary import Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_engine import LongestMatcher, TokenLengths, WordEngine
+from tokjax.pretokenize.normalization import map_spans_back
 from tokjax.pretokenize.special_tokens import check_special_names
-from tokjax.pretokenize.unicode_normalization import map_spans_back
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role
-    from tokjax.pretokenize.bert_normalizer import BertNormalizer
+    from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
 

@@ -9,7 +9,7 @@ from tokjax.core.json_records import register_record
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_base import LongestMatchModel, make_word_vocabulary
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.normalization import BertNormalizer
 from tokjax.pretokenize.word_boundaries import SPLITTERS, Splitter
 
 if TYPE_CHECKING:

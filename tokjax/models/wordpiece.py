@@ -11,7 +11,7 @@ from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_base import LongestMatchModel, make_word_vocabulary
-from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
+from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -46,7 +46,7 @@ from tokjax.pretokenize.split_expressions import (
     parse_expression,
     unite,
 )
-from tokjax.pretokenize.unicode_classes import CharacterTable
+from tokjax.pretokenize.unicode_classes import ReplacementTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -381,11 +381,11 @@ class SplitStep:
         return first_of_class
 
     @cached_property
-    def _representatives(self) -> CharacterTable:
+    def _representatives(self) -> ReplacementTable:
         """The first character of the class of each character, for `str.translate`."""
         automaton = self.automaton
         assert automaton is not None
-        return CharacterTable(
+        return ReplacementTable(
             lambda character: chr(self._first_of_class[automaton.find_classes(np.array([ord(character)]))[0]])
         )
 

@@ -151,7 +151,7 @@ def make_punctuation_set() -> str:
     return "[" + "".join(rf"\x{{{first:x}}}-\x{{{stop - 1:x}}}" for first, stop in bounds.tolist()) + "]"
 
 
-class CharacterTable(dict[int, str]):
+class ReplacementTable(dict[int, str]):
     """Cache of character replacements for `str.translate`, filled when a character first occurs.
 
     Args:

@@ -27,7 +27,7 @@ from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.wordpiece import OPTIONAL_TOKENS, WordPieceTokenizer, make_wordpiece
-from tokjax.pretokenize.bert_normalizer import bert_normalizer
+from tokjax.pretokenize.normalization import bert_normalizer
 from tokjax.trainer.bpe.batched_training import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.results import Trained, format_missing_pairs, warn_if_exhausted

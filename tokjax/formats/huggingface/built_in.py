@@ -43,13 +43,13 @@ from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
-from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import (
     ALPHABET,
     BYTES,
     map_all_unicode_to_bytes,
     map_unicode_to_bytes,
 )
+from tokjax.pretokenize.normalization import bert_normalizer
 from tokjax.pretokenize.patterns import (
     DIGIT,
     PATTERNS,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from tokjax.models.base import SegmentModel
     from tokjax.models.byte_bpe import Normalizer
     from tokjax.models.word_bpe import EndOfWord
-    from tokjax.pretokenize.bert_normalizer import BertNormalizer
+    from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
 SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tokjax.core.template import TemplatePiece
     from tokjax.core.vocabulary import AddedToken, Vocabulary
     from tokjax.models.unigram_words import NormalizedToken
-    from tokjax.pretokenize.bert_normalizer import BertNormalizer
+    from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
 
