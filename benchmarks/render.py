@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
     from benchmarks.record import Record
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "performance.md")
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "performance.md",
+    RESULTS / "README.md",
+)
 PICTURE_DIRECTORY = ROOT / "docs" / PICTURES
 FRONT_TABLES = {"front", "comparisons"}
 TABLE_MARKER = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)

@@ -82,7 +82,7 @@ def test_invalid_arguments_are_rejected():
     align = partial(tokjax.align.align_spans, offsets, [], labels=LABELS)
     for options, message in (
         ({"on_partial": "maybe"}, "on_partial must be 'include', 'exclude' or 'error', not 'maybe'"),
-        ({"scheme": "IOB1"}, "scheme must be 'BIO', 'BILOU', 'IOBES', 'IO', 'IOE2', not 'IOB1'"),
+        ({"scheme": "IOB1"}, "scheme must be 'BIO', 'BILOU', 'IOBES', 'IO' or 'IOE2', not 'IOB1'"),
         ({"labels": "PER"}, r"labels must be a sequence of labels, not 'PER'; pass \['PER'\]"),
         ({"labels": ["PER", "PER"]}, "labels contains 'PER' more than once"),
         ({"labels": [""]}, "labels must be non-empty strings, not ''"),
@@ -153,7 +153,11 @@ def test_invalid_arrays_are_rejected():
     for arguments, options, message in (
         ((offsets, spans[:1]), {}, r"spans must have shape \(2, spans, 3\), not \(1, 1, 3\); see pad_spans"),
         ((offsets[..., 0], spans), {}, r"offsets must have shape \(..., length, 2\), not \(2, 3\)"),
-        ((offsets, spans), {"on_partial": "error"}, "on_partial must be 'include' or 'exclude' for arrays"),
+        (
+            (offsets, spans),
+            {"on_partial": "error"},
+            "not 'error'; to reject partial overlap",
+        ),
         ((offsets, spans), {"word_ids": np.zeros(3, int)}, r"word_ids must have shape \(2, 3\)"),
         ((offsets, spans), {"ignore_index": 2}, "ignore_index is 2, which is the tag 'I-PER'"),
         ((offsets, spans), {"tagset": LABELS}, r"tagset must be a TagSet, not \('PER', .*; pass TagSet"),

@@ -136,7 +136,7 @@ class TestIndexBase:
         with pytest.raises(OffsetsContractError, match=r"\(14, 18\) stops after .* last byte is 16"):
             self.align([(14, 18, "X")], texts=[self.TEXT], index_base=0)
         for wrong in (2, True, None):
-            with rejects("index_base must be 0 or 1, not"):
+            with rejects("index_base must be"):
                 self.align([], index_base=wrong)
 
     def test_whitespace_is_trimmed(self):

@@ -83,7 +83,7 @@ def test_collate_options(tokenizer):
         ({"length": -1}, "length must be at least 0"),
         ({"pad_side": "middle"}, "pad_side must be"),
         ({"truncation": "middle"}, "truncation must be"),
-        ({"columns": ["colour"]}, "columns must be names from ids, offsets"),
+        ({"columns": ["colour"]}, "a name in columns must be 'ids', 'offsets', .* not 'colour'"),
         ({"columns": "ids"}, "columns must be"),
     ],
 )

@@ -174,7 +174,7 @@ class TestInvalidFiles:
             list(tokjax.corpus.read_documents(path, None))
 
     def test_invalid_options_are_rejected(self, tmp_path):
-        with rejects("format must be one of .* not 'xml'"):
+        with rejects("format must be 'auto', .* not 'xml'"):
             text_files(tmp_path, format="xml")
         with rejects("field must be the name of a field, not 3"):
             text_files(tmp_path, field=3)

@@ -187,7 +187,7 @@ def test_last_answer():
         ),
         (
             lambda: ChatField(CHATS, CHATML, train_on="first"),
-            r"train_on must be one of \('all', 'last'\), not 'first'",
+            r"train_on must be 'all' or 'last', not 'first'",
         ),
         (lambda: PreferenceField(TEXTS, date="2024-07-26"), "date are for chat templates; pass template=, "),
         (

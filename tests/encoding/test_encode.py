@@ -161,7 +161,7 @@ class TestTemplates:
     [
         (
             {"truncation": "longest"},
-            r"truncation must be 'longest_first', 'only_first', 'only_second', not 'lo",
+            r"truncation must be 'longest_first', 'only_first' or 'only_second', not 'lo",
         ),
         ({"truncation_side": "up"}, r"truncation_side must be 'left' or 'right', not 'up'"),
         ({"max_length": 0}, r"max_length must be at least 1, not 0"),

@@ -60,7 +60,10 @@ def test_windows_of_pairs_cover_the_context(pairs, stride):
     [
         ({"stride": 3, "max_length": 5}, r"stride is 3, and a window holds 3 tokens of its text"),
         ({"stride": -1, "max_length": 5}, r"stride must be at least 0, not -1"),
-        ({"max_length": 5, "truncation": "longest_first"}, r"'only_first' or 'only_second' for windows"),
+        (
+            {"max_length": 5, "truncation": "longest_first"},
+            r"truncation of windows must be 'only_first'",
+        ),
         ({"max_length": 5, "pairs": ["to be or"]}, r"'only_first' does not truncate has 3 tokens, and"),
     ],
 )

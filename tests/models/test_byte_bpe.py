@@ -206,7 +206,9 @@ class TestSpecialTokensInText:
         ):
             tokjax.encode(tokenizer, "a", allowed_special={"<nope>"})
         for wrong in ("<|pad|>", None, 3):
-            with pytest.raises(tokjax.errors.InvalidArgumentError, match="a collection of names or 'all'"):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError, match="if it is not 'all', must be a list"
+            ):
                 tokjax.encode(tokenizer, "a", allowed_special=wrong)
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="text 1 holds"):
             tokjax.encode_batch_result(tokenizer, ["a", "<|pad|>"])

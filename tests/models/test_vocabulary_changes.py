@@ -242,7 +242,7 @@ def test_added_tokens_of_bpe_stay_ordinary():
 
 def test_extension_errors(tokenizer):
     for tokens, options, message in (
-        ("<x>", {}, r"tokens is a list of names, not '<x>'; pass \['<x>'\]"),
+        ("<x>", {}, r"tokens must be a list of names, not '<x>'; pass \['<x>'\]"),
         (["<x>", "<x>"], {}, "duplicate special token '<x>'"),
         (
             ["low"],

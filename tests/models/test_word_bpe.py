@@ -154,7 +154,7 @@ def test_long_words_take_little_time():
             ["<unk>"],
             [],
             {"end_of_word": "</w>"},
-            "end_of_word must be 'suffix' or 'symbol' or None, not '</w>'",
+            "end_of_word must be 'suffix', 'symbol' or None, not '</w>'",
         ),
         (["<unk>"], [], {"splitter": "gpt2"}, "splitter must be 'whitespace' or 'bert', not 'gpt2'"),
         (["<unk>"], [], {"unknown": None}, "unknown must be 'token' or 'word', not None"),

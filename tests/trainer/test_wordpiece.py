@@ -255,7 +255,7 @@ def test_interrupt_reports_number_of_merges(monkeypatch):
         ({"limit_alphabet": 0}, "limit_alphabet must be at least 1, not 0"),
         ({"initial_alphabet": ["ab"]}, "initial_alphabet must contain single characters, not 'ab'"),
         ({"initial_alphabet": ["\ud800"]}, "initial_alphabet must contain single characters"),
-        ({"special_tokens": "[UNK]"}, "special_tokens is a list of names"),
+        ({"special_tokens": "[UNK]"}, "special_tokens must be a list of names"),
         ({"special_tokens": []}, "unk_token is '\\[UNK\\]', which is not among special_tokens=\\[\\]"),
         ({"eos_token": "<s>"}, "eos_token is '<s>', which is not among special_tokens"),
         ({"unk_token": None}, "unk_token is None, but every vocabulary has unknown words"),

@@ -77,6 +77,47 @@ def check_float(name: str, value: object, *, minimum: float, maximum: float = ma
     raise InvalidArgumentError(f"{name} must be a number, {bounds}, not {value!r}")
 
 
+def check_choice(name: str, value: object, choices: Iterable[object], advice: str = "") -> None:
+    """Raises unless `value` is one of a few names, numbers or `None`.
+
+    Args:
+        name: name of the argument, for error messages.
+        value: the argument, of any type: an array or a list is an error, too.
+        choices: the valid values.
+        advice: end of the error message.
+
+    Raises:
+        InvalidArgumentError: the value is none of them.
+
+    >>> check_choice("pad_side", "middle", ("left", "right"))
+    Traceback (most recent call last):
+    tokjax.errors.InvalidArgumentError: pad_side must be 'left' or 'right', not 'middle'
+    """
+    known = list(choices)
+    if any(isinstance(value, type(choice)) and value == choice for choice in known):
+        return
+    *others, last = map(repr, known)
+    listed = f"{', '.join(others)} or {last}" if others else last
+    raise InvalidArgumentError(f"{name} must be {listed}, not {value!r:.100}{advice}")
+
+
+def check_names(name: str, value: Any) -> list[str]:
+    """Returns names as a list; raises `InvalidArgumentError` unless `value` is an iterable of `str`."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        advice = f"; pass [{value!r}]" if isinstance(value, (str, bytes)) else ""
+        raise InvalidArgumentError(f"{name} must be a list of names, not {value!r:.100}{advice}")
+    names = list(value)
+    for one in names:
+        if not isinstance(one, str):
+            raise InvalidArgumentError(f"{name} must be a list of names, and one of them is {one!r:.100}")
+    return names
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raises `InvalidArgumentError` unless `value` is `True` or `False`."""
+    check_choice(name, value, (True, False))
+
+
 def reject_one_text(texts: object, advice: str = "") -> None:
     """Raises for a single text where a sequence of texts is expected.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.checks import reject_one_text
+from tokjax._util.checks import check_choice, check_texts
 from tokjax.align.spans import build_flat_spans
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
@@ -262,7 +263,9 @@ def _convert_spans(
         convert_one_text: conversion of the other spans of one text, which also raises for invalid spans.
     """
     check_unit(unit)
-    reject_one_text(texts)
+    check_texts(texts)
+    if not isinstance(spans, Collection):
+        raise InvalidArgumentError(f"spans must be a list with the spans of each text, not {spans!r:.100}")
     if len(spans) != len(texts):
         raise InvalidArgumentError(
             f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one row for each text"
@@ -287,5 +290,4 @@ def _convert_spans(
 
 def check_unit(unit: Unit) -> None:
     """Raises `InvalidArgumentError` if `unit` is not the name of a unit."""
-    if unit not in _UNITS:
-        raise InvalidArgumentError(f"unit must be {', '.join(map(repr, _UNITS))}, not {unit!r}")
+    check_choice("unit", unit, _UNITS)

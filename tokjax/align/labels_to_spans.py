@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 
 from tokjax._util.arrays import Array, is_traced
+from tokjax._util.checks import check_int
 from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import join_texts, mark_whitespace, trim_token_spans
-from tokjax.align.spans import check_index_base
 from tokjax.align.tagset import check_tagset
 from tokjax.errors import InvalidArgumentError
 
@@ -120,7 +120,7 @@ def spans_from_labels(
     [(1, 9, 'LOC')]
     """
     check_tagset(tagset, ignore_index)
-    check_index_base(index_base)
+    check_int("index_base", index_base, minimum=0, maximum=1)
     if is_traced(tag_ids):
         raise InvalidArgumentError(
             "spans_from_labels returns lists, and jax.jit cannot; call it outside of jax.jit"

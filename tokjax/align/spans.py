@@ -159,12 +159,6 @@ def build_flat_spans(rows: Sequence[Any]) -> FlatSpans:
         raise InvalidArgumentError(_describe_wrong_span(rows)) from None
 
 
-def check_index_base(index_base: object) -> None:
-    """Raises `InvalidArgumentError` if `index_base` is neither 0 nor 1."""
-    if isinstance(index_base, bool) or index_base not in (0, 1):
-        raise InvalidArgumentError(f"index_base must be 0 or 1, not {index_base!r}")
-
-
 def check_span_bounds(spans: SpanColumns, index_base: int) -> None:
     """Raises for the first span that violates `1 <= start < stop`.
 

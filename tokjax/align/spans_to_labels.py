@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import Array, as_int32, get_namespace, scatter, vmap_rows
+from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
 from tokjax._util.eager_jit import jit_eager
 from tokjax.align.flat_tokens import find_text_positions, make_flat_tokens, select_tokens
@@ -51,7 +52,6 @@ from tokjax.align.offset_trimming import fit_spans, join_texts, mark_whitespace,
 from tokjax.align.spans import (
     SpanColumns,
     check_columns,
-    check_index_base,
     check_rows,
     check_span_bounds,
     compute_text_order,
@@ -170,9 +170,8 @@ def align_spans(
     """
     tagset = TagSet(labels, scheme)
     check_tagset(tagset, ignore_index)
-    if on_partial not in ("include", "exclude", "error"):
-        raise InvalidArgumentError(f"on_partial must be 'include', 'exclude' or 'error', not {on_partial!r}")
-    check_index_base(index_base)
+    check_choice("on_partial", on_partial, ("include", "exclude", "error"))
+    check_int("index_base", index_base, minimum=0, maximum=1)
     tokens = make_flat_tokens(offsets, word_ids)
     columns = _build_columns(spans, tokens, tagset, index_base)
     check_span_bounds(columns, index_base)
@@ -387,11 +386,13 @@ def align_span_arrays(
     """
     xp = get_namespace(offsets, spans, word_ids)
     check_tagset(tagset, ignore_index)
-    if on_partial not in ("include", "exclude"):
-        raise InvalidArgumentError(
-            f"on_partial must be 'include' or 'exclude' for arrays, not {on_partial!r}; to reject partial "
-            "overlap, call align_spans(offsets, spans, labels=LABELS, on_partial='error') on the host"
-        )
+    check_choice(
+        "on_partial",
+        on_partial,
+        ("include", "exclude"),
+        "; to reject partial overlap, call align_spans(offsets, spans, labels=LABELS, on_partial='error') on "
+        "the host",
+    )
     tokens, span_array = as_int32("offsets", offsets), as_int32("spans", spans)
     words = None if word_ids is None else as_int32("word_ids", word_ids)
     _check_shapes(tokens, span_array, words)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import as_integers, is_traced
-from tokjax._util.checks import check_id
+from tokjax._util.checks import check_choice, check_id
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -101,9 +101,7 @@ class TagSet:
     def __post_init__(self) -> None:
         """Checks the labels and stores them as a tuple."""
         object.__setattr__(self, "labels", check_labels(self.labels))
-        if self.scheme not in _ROLES:
-            values = ", ".join(map(repr, _ROLES))
-            raise InvalidArgumentError(f"scheme must be {values}, not {self.scheme!r}")
+        check_choice("scheme", self.scheme, _ROLES)
 
     def __len__(self) -> int:
         """Returns the number of tags, including `O`."""

@@ -17,7 +17,7 @@ from tokjax._util.arrays import (
     scatter,
     vmap_rows,
 )
-from tokjax._util.checks import MAX_INT32, check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.align.tagset import FIRST, LAST, check_tagset
 from tokjax.errors import InvalidArgumentError
@@ -137,8 +137,7 @@ def words_from_labels(
     xp = get_namespace(word_ids, labels)
     _check_ignore_index(tagset, ignore_index)
     check_int("num_words", num_words, minimum=0, maximum=MAX_INT32)
-    if method not in ("first", "majority"):
-        raise InvalidArgumentError(f"method must be 'first' or 'majority', not {method!r}")
+    check_choice("method", method, ("first", "majority"))
     if method == "majority" and tagset is None:
         raise InvalidArgumentError("method='majority' needs the tags; pass tagset=TagSet(LABELS)")
     words, token_labels = as_int32("word_ids", word_ids), as_int32("labels", labels)

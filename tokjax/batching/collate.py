@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -19,7 +20,7 @@ from tokjax._util.arrays import (
     take_or_fill,
     to_host,
 )
-from tokjax._util.checks import MAX_INT32, check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int, check_names
 from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.length_buckets import LengthBuckets
@@ -28,7 +29,7 @@ from tokjax.core.ragged import COLUMNS, concatenate_ranges
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import MergedWindows, Results, Windows
@@ -203,7 +204,7 @@ def pad_ragged(
         _reject_long_rows(ragged.row_splits, length)
     return _pad_rows(
         ragged,
-        _flatten_side_columns(side_columns or {}, ragged),
+        _flatten_side_columns({} if side_columns is None else side_columns, ragged),
         pad_id,
         length=length,
         pad_side=pad_side,
@@ -233,7 +234,7 @@ def _pad_rows(
     row_lengths = xp.minimum(lengths, np.int32(length))
     if truncate_left:
         starts = starts + lengths - row_lengths
-    fill_values = {"ids": pad_id, **_FILL_VALUES, "special_tokens_mask": int(mark_pad_as_special)}
+    fill_values = {"ids": pad_id, **_FILL_VALUES, "special_tokens_mask": int(bool(mark_pad_as_special))}
     flat: dict[str, Array] = {
         name: getattr(ragged, name)
         for name in COLUMNS
@@ -456,22 +457,23 @@ def _check_options(length: int, pad_id: int, pad_side: str, truncation: str | No
     """Raises `InvalidArgumentError` for an invalid option."""
     check_int("length", length, minimum=0, maximum=MAX_INT32)
     check_id("pad_id", pad_id)
-    if pad_side not in ("left", "right"):
-        raise InvalidArgumentError(f"pad_side must be 'left' or 'right', not {pad_side!r}")
-    if truncation not in ("left", "right", None):
-        raise InvalidArgumentError(f"truncation must be 'left', 'right' or None, not {truncation!r}")
+    check_choice("pad_side", pad_side, ("left", "right"))
+    check_choice("truncation", truncation, ("left", "right", None))
 
 
 def _check_columns(columns: Collection[str] | None) -> frozenset[str]:
     """Returns the names of the requested columns; raises `InvalidArgumentError` for an unknown one."""
-    requested = frozenset(PADDED_COLUMNS if columns is None else columns)
-    if isinstance(columns, str) or requested - set(PADDED_COLUMNS):
-        raise InvalidArgumentError(f"columns must be names from {', '.join(PADDED_COLUMNS)}, not {columns!r}")
-    return requested
+    if columns is None:
+        return frozenset(PADDED_COLUMNS)
+    for name in (requested := check_names("columns", columns)):
+        check_choice("a name in columns", name, PADDED_COLUMNS)
+    return frozenset(requested)
 
 
 def _flatten_side_columns(side_columns: Mapping[str, Any], ragged: Ragged) -> dict[str, Array]:
     """Returns the side columns as flat arrays; raises `InvalidArgumentError` for an invalid one."""
+    if not isinstance(side_columns, Mapping):
+        raise InvalidArgumentError(f"side_columns must map names to values, not be {side_columns!r:.100}")
     flat = {name: flatten_column(name, values, ragged) for name, values in side_columns.items()}
     for name, values in flat.items():
         if name in PADDED_COLUMNS:

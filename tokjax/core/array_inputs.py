@@ -98,7 +98,7 @@ def flatten_column(name: str, values: Any, ragged: Ragged) -> Any:
     elif is_jax(values) or isinstance(values, np.ndarray):
         lengths, flat = None, values
     else:
-        rows = [np.asarray(row) for row in values]
+        rows = [np.asarray(row) for row in values] if isinstance(values, Iterable) else [np.asarray(values)]
         if any(row.ndim == 0 for row in rows):
             raise InvalidArgumentError(
                 f"{name} must be an array of shape (n,), aligned with the flat ids of all rows, or a list "

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core.protocol import as_flat_ids, decode_bytes, get_vocabulary
+from tokjax.core.utf8 import check_error_handler
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def decode_step(
             f"tokjax.find_decode_context for {type(tokenizer).__name__}, so that this text is held back"
         )
     data = state.incomplete + data[len(before) :]
-    text, num_bytes = codecs.utf_8_decode(data, errors, final)
+    check_error_handler(errors)
+    text, num_bytes = codecs.utf_8_decode(data, errors, bool(final))
     return DecodeState(context, pending, data[num_bytes:]), text
 
 

@@ -32,7 +32,7 @@ from tokjax._util.display import short_repr
 from tokjax.core.json_records import to_json_values
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.records import accept_results
-from tokjax.core.utf8 import to_utf8
+from tokjax.core.utf8 import check_error_handler, to_utf8
 from tokjax.core.vocabulary import drop_lookup_roles, format_token
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
@@ -248,6 +248,7 @@ def decode(
     Raises:
         UnknownTokenError: an id is not in the vocabulary.
     """
+    check_error_handler(errors)
     return decode_bytes(tokenizer, ids, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
 
 
@@ -270,6 +271,7 @@ def decode_batch(
     Raises:
         UnknownTokenError: an id is not in the vocabulary.
     """
+    check_error_handler(errors)
     ids, splits = as_flat_rows(rows)
     text, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
     bounds = np.append(0, stops)[splits].tolist()  # row splits of ids, as positions in the bytes
@@ -281,6 +283,7 @@ def decode_row_by_row(
     tokenizer: Any, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
 ) -> list[str]:
     """Implements `decode_batch` by `decode_bytes`, for types whose decoding is more than joining tokens."""
+    check_error_handler(errors)
     ids, splits = as_flat_rows(rows)
     split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
     texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)

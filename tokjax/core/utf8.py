@@ -23,6 +23,7 @@ See docs/offsets.md, "Unusual input".
 
 from __future__ import annotations
 
+import codecs
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -92,6 +93,17 @@ def to_characters(text: Text) -> str:
 def from_characters(characters: str) -> bytes:
     """Returns the bytes of a result of `to_characters`, or of any slice of one."""
     return characters.encode("utf-8", "surrogateescape")
+
+
+def check_error_handler(errors: str) -> None:
+    """Raises `InvalidArgumentError` unless `errors` is the name of an error handler, as in `bytes.decode`."""
+    try:
+        codecs.lookup_error(errors)
+    except (LookupError, TypeError, ValueError):
+        raise InvalidArgumentError(
+            "errors must be 'replace', 'strict', 'ignore' or another error handler of bytes.decode, not "
+            f"{errors!r:.100}"
+        ) from None
 
 
 def encode_segment(text: str, hold_bytes: bool) -> bytes:

@@ -350,7 +350,7 @@ def make_vocabulary(
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
     """
-    special = special or {}
+    special = {} if special is None else special
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
     duplicate_token_ids, unreachable_ids = duplicate_token_ids or {}, unreachable_ids or {}
@@ -364,7 +364,8 @@ def make_vocabulary(
     ]
     unreachable = [(name or "the empty token", id_) for name, id_ in unreachable_ids.items()]
     _check_tokens(ordinary, (*separate, *unreachable), special)
-    declared = {role: name for role, name in (roles or {}).items() if name is not None}
+    roles = check_role_names({} if roles is None else roles)
+    declared = {role: name for role, name in roles.items() if name is not None}
     for role, name in declared.items():
         if not can_have_role(name, role, ordinary, special):
             raise InvalidArgumentError(
@@ -397,6 +398,16 @@ def share_names(names: frozenset[str]) -> frozenset[str]:
     holds an equal set that is another object: of the same tokenizer, loaded twice.
     """
     return names
+
+
+def check_role_names(roles: Mapping[Any, str | None]) -> Mapping[Any, str | None]:
+    """Returns `roles`; raises `InvalidArgumentError` unless it maps roles to names, or to `None`."""
+    if not isinstance(roles, Mapping):
+        raise InvalidArgumentError(f"roles must map roles to names, not be {roles!r:.100}")
+    for role, name in roles.items():
+        if name is not None and not isinstance(name, str):
+            raise InvalidArgumentError(f"{role}_token must be a name or None, not {name!r:.100}")
+    return roles
 
 
 def can_have_role(name: object, role: Role, ordinary: Mapping[bytes, int], special: Collection[str]) -> bool:

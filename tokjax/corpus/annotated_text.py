@@ -10,13 +10,13 @@ from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.atomic_files import check_path
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
 from tokjax.align.character_spans import check_unit, unit_to_byte_spans
 from tokjax.align.spans import describe_parts
 from tokjax.core.utf8 import count_bytes
 from tokjax.corpus.decompression import open_source
-from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
+from tokjax.errors import OffsetsContractError, SourceError
 
 if TYPE_CHECKING:
     import os
@@ -91,8 +91,7 @@ def read_conll(
         SourceError: a line is not valid UTF-8, has another number of columns than the first row, or has no
             word or no valid tag; the error names the line.
     """
-    if unit not in ("sentence", "document"):
-        raise InvalidArgumentError(f"unit must be 'sentence' or 'document', not {unit!r}")
+    check_choice("unit", unit, ("sentence", "document"))
     word_column = check_int("word_column", word_column)
     tag_column = check_int("tag_column", tag_column)
     texts: list[AnnotatedText] = []

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.atomic_files import read_regular, reject_home
+from tokjax._util.checks import check_choice
 from tokjax._util.urls import fetch_files, is_url
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
@@ -133,8 +134,7 @@ def text_files(
             is not text.
         OSError: a URL can't be read.
     """
-    if format not in get_args(FileFormat):
-        raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
+    check_choice("format", format, get_args(FileFormat))
     if not isinstance(field, str):
         raise InvalidArgumentError(f"field must be the name of a field, not {field!r}")
     path_list = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
-from tokjax._util.checks import check_int, reject_path, reject_tables
+from tokjax._util.checks import check_choice, check_int, reject_path, reject_tables
 from tokjax.core import protocol
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.ragged import make_row_splits
@@ -214,13 +214,8 @@ def tokenize(
 
 def _check_truncation(max_length: int | None, truncation: str, side: str) -> int | None:
     """Returns `max_length`; raises `InvalidArgumentError` if one of the three options is invalid."""
-    if truncation not in TRUNCATIONS:
-        raise InvalidArgumentError(
-            f"truncation must be {', '.join(map(repr, TRUNCATIONS))}, not {truncation!r}; to turn truncation "
-            "on, pass max_length"
-        )
-    if side not in ("left", "right"):
-        raise InvalidArgumentError(f"truncation_side must be 'left' or 'right', not {side!r}")
+    check_choice("truncation", truncation, TRUNCATIONS, "; to turn truncation on, pass max_length")
+    check_choice("truncation_side", side, ("left", "right"))
     return None if max_length is None else check_int("max_length", max_length, minimum=1)
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_choice, check_int
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.records import Windows
 from tokjax.core.template import TokenSlices
@@ -99,10 +99,7 @@ def encode_windows(
     >>> [result.tokens[1:-1] for result in windows.batch]
     [('to', 'be', 'or'), ('or', 'to', 'be')]
     """
-    if truncation not in ("only_first", "only_second"):
-        raise InvalidArgumentError(
-            f"truncation must be 'only_first' or 'only_second' for windows, not {truncation!r}"
-        )
+    check_choice("truncation of windows", truncation, ("only_first", "only_second"))
     stride = check_int("stride", stride, minimum=0)
     pieces = resolve_template(tokenizer, pairs is not None, add_special_tokens)
     encoded = encode_without_template(

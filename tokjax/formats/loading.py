@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from tokjax._util.atomic_files import check_path
+from tokjax._util.checks import check_choice
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken, get_tiktoken_encoding
@@ -161,8 +162,7 @@ def load_tokenizer(
         TokenizerNotFoundError: there is no file and no repository of this name, access to the repository is
             denied, or the files are neither reachable nor in the cache. The message says which.
     """
-    if format not in ("auto", *FORMATS):
-        raise InvalidArgumentError(f"format must be 'auto', {', '.join(map(repr, FORMATS))}, not {format!r}")
+    check_choice("format", format, ("auto", *FORMATS))
     if protocol.find_library(path) is not None or protocol.is_tokenizer(path):
         return _convert(path, format, options)
     name = parse_name(path)

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.atomic_files import check_path
+from tokjax._util.checks import check_choice
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
@@ -315,8 +316,7 @@ def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> E
 
     Returns `None` if the file is not named after one, but the caller passes a pattern.
     """
-    if name is not None and name not in ENCODINGS:
-        raise InvalidArgumentError(f"encoding must be one of {', '.join(ENCODINGS)}, not {name!r}")
+    check_choice("encoding", name, (*ENCODINGS, None))
     preset = ENCODINGS.get(name or source.stem)
     if preset is None and pattern is None:
         raise InvalidArgumentError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tokjax._util.checks import check_bool, check_choice
 from tokjax.bpe import array_engine
 from tokjax.bpe.merge_rules import (
     MergeRules,
@@ -277,13 +278,10 @@ def make_byte_level_bpe(
             f"ranks must contain every single byte, and has no {bytes(missing[:1])!r} "
             f"({len(missing)} of 256 missing)"
         )
-    if normalizer not in ("auto", "nfc", None):
-        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
-    if trim_offsets not in TRIM_OFFSETS_VALUES:
-        raise InvalidArgumentError(f"trim_offsets must be 'all', 'but_first' or None, not {trim_offsets!r}")
-    for name, value in (("ignore_merges", ignore_merges), ("add_prefix_space", add_prefix_space)):
-        if value not in (None, True, False) or (name == "add_prefix_space" and not isinstance(value, bool)):
-            raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
+    check_choice("normalizer", normalizer, ("auto", "nfc", None))
+    check_choice("trim_offsets", trim_offsets, TRIM_OFFSETS_VALUES)
+    check_choice("ignore_merges", ignore_merges, (True, False, None))
+    check_bool("add_prefix_space", add_prefix_space)
     if merges is None and ignore_merges is False:
         raise InvalidArgumentError(
             "ignore_merges=False needs merges; pass merges=[...], or leave ignore_merges out"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from tokjax._util.checks import check_bool, check_choice
 from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine, join_ids
 from tokjax.bpe.encoded_segments import Corrections
 from tokjax.bpe.merge_rules import parse_merge_pairs
@@ -253,17 +254,13 @@ def make_metaspace_bpe(
     Raises:
         InvalidArgumentError: an argument is invalid.
     """
-    if add_prefix_space not in (*get_args(PrefixSpace), None):
-        raise InvalidArgumentError(
-            f"add_prefix_space must be 'always', 'missing', 'first' or None, not {add_prefix_space!r}"
-        )
+    check_choice("add_prefix_space", add_prefix_space, (*get_args(PrefixSpace), None))
+    check_bool("split_words", split_words)
+    check_choice("strip", strip, (True, False, None))
     if split_words is True and add_prefix_space == "always":
         raise InvalidArgumentError(
             "split_words=True needs add_prefix_space='missing', 'first' or None, not 'always'"
         )
-    for name, value in (("split_words", split_words), ("strip", strip)):
-        if not isinstance(value, bool) and (name == "split_words" or value is not None):
-            raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
     pairs = parse_merge_pairs(merges, str)
     strips_space = add_prefix_space is not None if strip is None else strip
     tokenizer = MetaspaceBPE(vocabulary, pairs, add_prefix_space, split_words, strips_space)

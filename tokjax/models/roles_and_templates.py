@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
 from tokjax.core.template import make_template
-from tokjax.core.vocabulary import TEMPLATE_ROLES, can_have_role, make_vocabulary
+from tokjax.core.vocabulary import TEMPLATE_ROLES, can_have_role, check_role_names, make_vocabulary
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.base import SegmentModel, TokenizerRecord
 
@@ -107,7 +107,7 @@ def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Re
         InvalidArgumentError: a role names a token that does not exist, or has to be special.
     """
     old = tokenizer.vocabulary
-    for role, name in overrides.items():
+    for role, name in check_role_names(overrides).items():
         if name is not None and not can_have_role(name, role, old.ordinary, old.special):
             raise InvalidArgumentError(
                 f"{role}_token is {name!r}, which is not among the special tokens {list(old.special)}; add "

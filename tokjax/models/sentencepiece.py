@@ -29,13 +29,14 @@ from tokjax.core.json_records import register_record
 from tokjax.core.protocol import find_text_lengths
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import Template
-from tokjax.core.utf8 import encode_segment, to_utf8
+from tokjax.core.utf8 import check_error_handler, encode_segment, to_utf8
 from tokjax.core.vocabulary import (
     ROLES,
     TEMPLATE_ROLES,
     AddedToken,
     Role,
     Vocabulary,
+    check_role_names,
     make_vocabulary,
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
@@ -385,6 +386,7 @@ def sentencepiece(
     is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
     special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
     ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
+    check_role_names({"bos": bos_token, "eos": eos_token, "pad": pad_token})
     roles: dict[Role, str | None] = {
         "bos": _resolve_role("bos", bos_token or "auto", processor.bos_id(), special),
         "eos": _resolve_role("eos", eos_token or "auto", processor.eos_id(), special),
@@ -533,6 +535,7 @@ def _decode_batch(
     skip_special_tokens: bool = False,
     errors: str = "replace",
 ) -> list[str]:
+    check_error_handler(errors)
     texts = _decode_rows(tokenizer, *protocol.as_flat_rows(rows), skip_special_tokens)
     return [text.decode("utf-8", errors) for text in texts]
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokjax._util.checks import check_names
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
-from tokjax.core.vocabulary import Vocabulary, make_vocabulary
+from tokjax.core.vocabulary import Vocabulary, check_role_names, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_engine import LongestMatcher, TokenLengths, WordEngine
@@ -149,7 +150,7 @@ def make_word_vocabulary(
     token_ids = parse_token_mapping(tokens)
     declared: dict[Role, str | None] = {
         role: name
-        for role, name in roles.items()
+        for role, name in check_role_names(roles).items()
         if name is not None and (name in token_ids or name not in optional_tokens)
     }
     names = dict.fromkeys([*check_special_names(special_tokens), *filter(None, declared.values())])
@@ -171,6 +172,8 @@ def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, 
     """
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise InvalidArgumentError(f"tokens must map tokens to ids, or be a list of them, not {tokens!r}")
+    if not isinstance(tokens, Mapping):
+        tokens = check_names("tokens", tokens)
     ids = dict(tokens) if isinstance(tokens, Mapping) else {token: i for i, token in enumerate(tokens)}
     if len(ids) != len(tokens):
         duplicates = [token for i, token in enumerate(tokens) if ids[token] != i]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from tokjax._util.checks import check_bool, check_choice
 from tokjax.bpe.merge_rules import MAX_MERGES, parse_merge_pairs
 from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import from_characters
@@ -308,10 +309,8 @@ def make_word_bpe(
         ("unknown", unknown, get_args(Unknown)),
     )
     for name, value, values in options:
-        if value not in values:
-            raise InvalidArgumentError(f"{name} must be {' or '.join(map(repr, values))}, not {value!r}")
-    if not isinstance(byte_level, bool):
-        raise InvalidArgumentError(f"byte_level must be True or False, not {byte_level!r}")
+        check_choice(name, value, values)
+    check_bool("byte_level", byte_level)
     pairs = parse_merge_pairs(merges, str)
     _check_merges(pairs, end_of_word)
     tokenizer = WordBPE(vocabulary, pairs, normalizer, splitter, end_of_word, byte_level, unknown)

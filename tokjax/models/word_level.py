@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokjax._util.checks import check_choice
 from tokjax.core.json_records import register_record
 from tokjax.core.vocabulary import Vocabulary
-from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_base import LongestMatchModel, make_word_vocabulary
 from tokjax.pretokenize.normalization import BertNormalizer
 from tokjax.pretokenize.word_boundaries import SPLITTERS, Splitter
@@ -101,8 +101,7 @@ def make_word_level(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool)
         InvalidArgumentError: an option is invalid.
         MissingSpecialTokenError: the vocabulary has no unknown token.
     """
-    if splitter not in SPLITTERS:
-        raise InvalidArgumentError(f"splitter must be {' or '.join(map(repr, SPLITTERS))}, not {splitter!r}")
+    check_choice("splitter", splitter, SPLITTERS)
     vocabulary.require_role("unk", "a vocabulary of words")
     _make_lowercase_normalizer(lowercase)  # raises unless it is True or False
     return WordLevelTokenizer(vocabulary, splitter, lowercase)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_bool, check_int
 from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import Vocabulary
@@ -154,8 +154,7 @@ def make_wordpiece(
         raise InvalidArgumentError(
             f"continuing_prefix must be a string without surrogates, not {continuing_prefix!r}"
         )
-    if not isinstance(cleanup, bool):
-        raise InvalidArgumentError(f"cleanup must be True or False, not {cleanup!r}")
+    check_bool("cleanup", cleanup)
     maximum = check_int("max_word_characters", max_word_characters, minimum=1)
     vocabulary.require_role("unk", "WordPiece")
     return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, maximum, cleanup)

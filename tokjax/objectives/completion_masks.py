@@ -15,6 +15,7 @@ from tokjax._util.arrays import (
     get_namespace,
     make_positions,
 )
+from tokjax._util.checks import check_choice, check_names
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
 from tokjax.errors import InvalidArgumentError
@@ -141,13 +142,8 @@ def chat_loss_mask(
 
 def _find_codes(name: str, chosen: Sequence[str], known: Sequence[str]) -> list[int]:
     """Returns the indices of names among all that are known."""
-    if isinstance(chosen, str):
-        raise InvalidArgumentError(
-            f"{name} must be a tuple of names, for instance ({chosen!r},), not {chosen!r}"
-        )
-    for one in chosen:
-        if one not in known:
-            raise InvalidArgumentError(f"{name} must be some of {', '.join(known)}, not {one!r}")
+    for one in check_names(name, chosen):
+        check_choice(f"a name in {name}", one, known)
     return [known.index(one) for one in chosen]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace
-from tokjax._util.checks import MAX_INT32, check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_tokens
 from tokjax.errors import InvalidArgumentError
@@ -69,8 +69,7 @@ def ngram_hash_ids(
            [ 5, 67],
            [ 3, 49]], dtype=int32)
     """  # noqa: E501 (a row of a table is one line)
-    if combine not in ("xor", "add"):
-        raise InvalidArgumentError(f"combine must be 'xor' or 'add', not {combine!r}")
+    check_choice("combine", combine, ("xor", "add"))
     check_id("pad_id", pad_id)
     factors = tuple(check_int("multipliers", factor, minimum=1, maximum=2**64 - 1) for factor in multipliers)
     shapes = tuple(_check_table(table, len(factors)) for table in tables)

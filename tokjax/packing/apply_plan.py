@@ -38,7 +38,7 @@ from tokjax._util.arrays import (
     take_or_fill,
     to_host,
 )
-from tokjax._util.checks import check_id
+from tokjax._util.checks import check_choice, check_id
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_ragged, flatten_column
 from tokjax.errors import InvalidArgumentError
@@ -118,8 +118,7 @@ def apply_packing(
     results, loss_mask = separate_chats(results, loss_mask)
     ragged = as_ragged(results)
     _check_plan(plan, ragged, eos_id)
-    if positions not in ("segment", "document"):
-        raise InvalidArgumentError(f"positions must be 'segment' or 'document', not {positions!r}")
+    check_choice("positions", positions, ("segment", "document"))
     flat_mask = None if loss_mask is None else flatten_loss_mask(loss_mask, ragged)
     xp = get_namespace(*plan[:5], *ragged, flat_mask, pad_id, eos_id)
     _check_size(plan)

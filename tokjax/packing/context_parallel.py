@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from tokjax._util.arrays import get_namespace, is_jax
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_choice, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.errors import InvalidArgumentError
 
@@ -86,8 +86,7 @@ def restore_context_parallel_order(
 
 
 def _check_options(cp_size: int, strategy: str) -> int:
-    if strategy not in ("dual_chunk", "striped"):
-        raise InvalidArgumentError(f"strategy must be 'dual_chunk' or 'striped', not {strategy!r}")
+    check_choice("strategy", strategy, ("dual_chunk", "striped"))
     return check_int("cp_size", cp_size, minimum=1)
 
 
@@ -115,7 +114,7 @@ def _reorder_batch(batch: Any, cp_size: int, strategy: str, axis: int, inverse: 
 
 @jit_eager
 def _reorder_array(array: Any, cp_size: int, strategy: str, axis: int, inverse: bool) -> Any:
-    if not -array.ndim <= axis < array.ndim:
+    if not -array.ndim <= check_int("axis", axis) < array.ndim:
         raise InvalidArgumentError(f"an array of shape {array.shape} has no axis {axis}; pass axis=")
     first = axis % array.ndim
     parts = 2 * cp_size if strategy == "dual_chunk" else cp_size

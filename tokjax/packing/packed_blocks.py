@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace, is_traced, to_host
+from tokjax._util.checks import check_choice
 from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
@@ -150,8 +151,7 @@ class PackedBlocks(NamedTuple):
         Raises:
             InvalidArgumentError: `loss_name` is not one of these two names.
         """
-        if loss_name not in ("loss_weight", "loss_mask"):
-            raise InvalidArgumentError(f"loss_name must be 'loss_weight' or 'loss_mask', not {loss_name!r}")
+        check_choice("loss_name", loss_name, ("loss_weight", "loss_mask"))
         labels = self.causal_lm_labels(ignore_index=-1)
         xp = get_namespace(labels)
         return {

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from tokjax._util.arrays import Array, as_integers, is_traced
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_bool, check_choice, check_int
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import make_row_splits
 from tokjax.errors import InvalidArgumentError
@@ -189,10 +189,9 @@ def plan_packing(
     """
     check_int("block_size", block_size, minimum=1)
     segment_limit = _MAX_INT32 if max_segments is None else check_int("max_segments", max_segments, minimum=1)
-    if strategy not in get_args(Strategy):
-        raise InvalidArgumentError(f"strategy must be one of {_format_choices(Strategy)}, not {strategy!r}")
-    if overlong not in get_args(Overlong):
-        raise InvalidArgumentError(f"overlong must be one of {_format_choices(Overlong)}, not {overlong!r}")
+    check_choice("strategy", strategy, get_args(Strategy))
+    check_choice("overlong", overlong, get_args(Overlong))
+    check_bool("separators", separators)
     counts = _check_lengths(lengths, block_size)
     order = np.arange(len(counts))
     if seed is not None:
@@ -316,7 +315,3 @@ def _reject_crowded_blocks(blocks: NDArray[np.int64], segment_limit: int) -> Non
             f"block {crowded} would hold {counts[crowded]} segments, more than max_segments={segment_limit}; "
             "strategy='first_fit' and strategy='best_fit' respect max_segments"
         )
-
-
-def _format_choices(choices: object) -> str:
-    return ", ".join(map(repr, get_args(choices)))

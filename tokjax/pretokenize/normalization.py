@@ -50,9 +50,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._util.checks import check_bool
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
-from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import split_at_special
 from tokjax.pretokenize.unicode_classes import (
     ACCENT,
@@ -295,9 +295,7 @@ class BertNormalizer:
         # In reverse order, so that an invalid `lowercase` is reported before a `strip_accents` derived from
         # it.
         for step in reversed(fields(self)):
-            value = getattr(self, step.name)
-            if not isinstance(value, bool):
-                raise InvalidArgumentError(f"{step.name} must be True or False, not {value!r}")
+            check_bool(step.name, getattr(self, step.name))
 
     @property
     def is_identity(self) -> bool:

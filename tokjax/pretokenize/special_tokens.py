@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from os.path import commonprefix
 from typing import TYPE_CHECKING, overload
 
+from tokjax._util.checks import check_names
 from tokjax._util.limits import exceeds_limit
 from tokjax.core.utf8 import is_encodable
 from tokjax.errors import DisallowedSpecialTokenError, Hint, InvalidArgumentError, TokenizerFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
@@ -45,16 +45,10 @@ def check_special_names(special_tokens: Sequence[str], argument: str = "special_
         InvalidArgumentError: the argument is a single string or not iterable, or a name is empty, not a
             string, duplicate, or has a lone surrogate.
     """
-    if isinstance(special_tokens, (str, bytes)):
-        raise InvalidArgumentError(
-            f"{argument} is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
-        )
-    if not isinstance(special_tokens, Iterable):
-        raise InvalidArgumentError(f"{argument} is a list of names, not {special_tokens!r}; pass ()")
-    special = list(special_tokens)
+    special = check_names(argument, special_tokens)
     seen: set[str] = set()
     for i, name in enumerate(special):
-        if not isinstance(name, str) or not name:
+        if not name:
             raise InvalidArgumentError(f"special token {i} must be a name, not {name!r}")
         if not is_encodable(name):
             raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
@@ -302,9 +296,7 @@ def _build_alternatives(names: list[str], depth: int) -> str:
 
 
 def _check_names(argument: str, requested: Collection[str], available: frozenset[str]) -> frozenset[str]:
-    if isinstance(requested, str) or not isinstance(requested, Collection):
-        raise InvalidArgumentError(f"{argument} is a collection of names or 'all', not {requested!r}")
-    names = frozenset(requested)
+    names = frozenset(check_names(f"{argument}, if it is not 'all',", requested))
     unknown = sorted(names - available)
     if unknown:
         raise InvalidArgumentError(

@@ -12,7 +12,7 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax.bpe.chunks import Segments
 from tokjax.core.utf8 import is_encodable, to_characters
-from tokjax.core.vocabulary import make_vocabulary
+from tokjax.core.vocabulary import check_role_names, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.pretokenize.special_tokens import check_special_names
@@ -154,6 +154,7 @@ def check_roles(
         InvalidArgumentError: a role names a token that is not special, or the UNK token is `None`.
     """
     special = check_special_names(special_tokens)
+    check_role_names(roles)
     absent = {None, *optional_tokens}.difference(special)
     declared = {role: name for role, name in roles.items() if name not in absent}
     if roles["unk"] is None:

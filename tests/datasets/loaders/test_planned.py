@@ -266,7 +266,7 @@ class TestErrors:
             ({"token_budgets": [5, 0]}, "the budget of '1' must be at least 1"),
             ({"token_budgets": [5, 5], "weights": [1, 1]}, "can't be combined with weights"),
             ({"token_budgets": [5, 5], "block_size": {0: 64, 5: 65}}, "a schedule of block_size"),
-            ({"weights": [1, 1], "stop": "later"}, "stop must be one of 'first_exhausted', 'all_exhausted'"),
+            ({"weights": [1, 1], "stop": "later"}, "stop must be 'first_exhausted', 'all_exhausted'"),
             (
                 {"weights": {0: [1, 1], 1: [1, 0]}, "stop": "all_exhausted"},
                 "a dataset has weight 0 at the end and is never exhausted",
@@ -278,7 +278,7 @@ class TestErrors:
             ({"weights": lambda _: [1, 1]}, "weights is a function of the step"),
             ({"batch_size": 0}, "batch_size must be at least 1"),
             ({"block_size": {0: 64, 5: 0}}, "block_size must be at least 1"),
-            ({"strategy": "fit"}, "strategy must be one of"),
+            ({"strategy": "fit"}, "strategy must be 'concat',"),
             ({"window": 0}, "window must be at least 1"),
         ],
     )

@@ -608,9 +608,9 @@ class TestLossMask:
 
     def test_invalid_names(self):
         for options, message in (
-            ({"roles": ("model",)}, "roles must be some of none, system, developer, user, .*, not 'model'"),
-            ({"fields": ("thinking",)}, "fields must be some of scaffold, header, .*, not 'thinking'"),
-            ({"roles": "user"}, r"roles must be a tuple of names, for instance \('user',\), not 'user'"),
+            ({"roles": ("model",)}, "a name in roles must be 'none', 'system', 'developer', .*, not 'model'"),
+            ({"fields": ("thinking",)}, "a name in fields must be 'scaffold', .*, not 'thinking'"),
+            ({"roles": "user"}, r"roles must be a list of names, not 'user'; pass \['user'\]"),
         ):
             with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
                 chat_loss_mask(np.zeros(1, np.int8), **options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
@@ -107,10 +107,7 @@ class ConversationField(TokenField):
         object.__setattr__(self, "variable_keys", tuple(keys))
         object.__setattr__(self, "date", _format_date(self.date))
         for name, choices in (("train_on", TrainOn), ("without_targets", WithoutTargets)):
-            if getattr(self, name) not in get_args(choices):
-                raise InvalidArgumentError(
-                    f"{name} must be one of {get_args(choices)}, not {getattr(self, name)!r:.80}"
-                )
+            check_choice(name, getattr(self, name), get_args(choices))
 
     @property
     def options(self) -> dict[str, Any]:

@@ -11,11 +11,12 @@ repeated for the tokens of the document.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tokjax._util.checks import check_names
 from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, cast_values, check_cast
@@ -72,10 +73,6 @@ def choose_columns(datasets: Sequence[Dataset], choice: ColumnChoice) -> tuple[B
         InvalidArgumentError: no dataset has one of the columns, or it can't be cast.
     """
     first = datasets[0]
-    if isinstance(choice, str):
-        raise InvalidArgumentError(f"columns must be a list of names, such as [{choice!r}], not {choice!r}")
-    if choice is not None and not isinstance(choice, Iterable):
-        raise InvalidArgumentError(f"columns must be a list of names, or None, not {choice!r:.100}")
     if choice is None:
         for dataset in datasets[1:]:
             names, other_names = (sorted(each.name for each in data.columns) for data in (first, dataset))
@@ -84,7 +81,7 @@ def choose_columns(datasets: Sequence[Dataset], choice: ColumnChoice) -> tuple[B
                     f"{first.location} has the columns {names}, and {dataset.location} has {other_names}; "
                     "pass columns=[...] with columns that all datasets have"
                 )
-    chosen = [column.name for column in first.columns] if choice is None else list(choice)
+    chosen = [column.name for column in first.columns] if choice is None else check_names("columns", choice)
     dtypes = choice if isinstance(choice, Mapping) else {}
     for dataset in datasets[1:]:
         for name in chosen:

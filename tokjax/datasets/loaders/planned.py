@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from tokjax._util.atomic_files import compute_json_checksum, resolve
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_choice, check_int
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
@@ -513,10 +513,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
 
     def _find_end(self, num_steps: int | None, stop: Stop | None, epochs: int) -> int | None:
         """Returns the number of steps of the run, `None` if it has no end."""
-        if stop is not None and stop not in get_args(Stop):
-            raise InvalidArgumentError(
-                f"stop must be one of {', '.join(map(repr, get_args(Stop)))}, or None, not {stop!r}"
-            )
+        check_choice("stop", stop, (*get_args(Stop), None))
         ends = [] if num_steps is None else [num_steps]
         schedule = self._schedule
         if self._budgets is not None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_choice, check_int
 from tokjax._util.progress import show_progress_bar
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.errors import InvalidArgumentError
@@ -225,6 +225,5 @@ def make_rules(
     minimum = check_int("min_frequency", min_frequency, minimum=1)
     if max_token_length is not None:
         max_token_length = check_int("max_token_length", max_token_length, minimum=1)
-    if tie_break not in get_args(TieBreak):
-        raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
+    check_choice("tie_break", tie_break, get_args(TieBreak))
     return TrainingRules(first_id, minimum, tie_break, max_token_length)

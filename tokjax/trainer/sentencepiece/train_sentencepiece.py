@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tokjax._util.checks import check_float, check_int
+from tokjax._util.checks import check_bool, check_choice, check_float, check_int, check_names
 from tokjax._util.progress import show_progress_bar, show_spinner
 from tokjax.bpe.chunks import as_segments
 from tokjax.core.utf8 import is_encodable
-from tokjax.core.vocabulary import MAX_ID
+from tokjax.core.vocabulary import MAX_ID, check_role_names
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import ModelType
@@ -143,7 +143,10 @@ def train_sentencepiece(
     workers = _DEFAULT_WORKERS if workers is None else check_int("workers", workers, minimum=1)
     special = tuple(check_special_names(special_tokens))
     named_pieces = _collect_named_pieces(roles, special, user_defined_symbols)
-    _check_choices(model_type=model_type, normalization=normalization, long_lines=long_lines)
+    check_choice("model_type", model_type, get_args(ModelType))
+    check_choice("normalization", normalization, get_args(Normalization))
+    check_choice("long_lines", long_lines, get_args(LongLines))
+    check_bool("byte_fallback", byte_fallback)
     _check_vocab_size(vocab_size, len(named_pieces), byte_fallback)
     vocab_size = int(vocab_size)
     coverage = check_float("character_coverage", character_coverage, minimum=0.98, maximum=1)
@@ -315,10 +318,9 @@ def _collect_named_pieces(
     roles: dict[str, str | None], special_tokens: tuple[str, ...], symbols: Sequence[str]
 ) -> list[str]:
     """Checks the names of roles, special tokens and symbols, and returns them without duplicates."""
+    check_role_names(roles)
     if not roles["unk"]:
         raise InvalidArgumentError(f"unk_token is {roles['unk']!r}; a model needs that piece: pass its name")
-    if isinstance(symbols, (str, bytes)):
-        raise InvalidArgumentError(f"user_defined_symbols must be a list of names, not {symbols!r}")
     reserved = dict.fromkeys([*filter(None, roles.values()), *special_tokens])
     for name in reserved:
         if not is_encodable(name):
@@ -328,8 +330,8 @@ def _collect_named_pieces(
     for role in ("bos", "eos", "pad"):
         if roles[role] == roles["unk"]:
             raise InvalidArgumentError(f"{role}_token and unk_token are both {roles[role]!r}")
-    for i, symbol in enumerate(symbols):
-        if not isinstance(symbol, str) or not symbol or not is_encodable(symbol):
+    for i, symbol in enumerate(check_names("user_defined_symbols", symbols)):
+        if not symbol or not is_encodable(symbol):
             raise InvalidArgumentError(
                 f"user-defined symbol {i} must be a non-empty string without surrogates, not {symbol!r}"
             )
@@ -357,12 +359,6 @@ def _build_role_options(roles: dict[str, str | None]) -> dict[str, int | str]:
             options[f"{role}_piece"] = name
             pieces.append(name)
     return options
-
-
-def _check_choices(**options: str) -> None:
-    for (name, value), choices in zip(options.items(), (ModelType, Normalization, LongLines), strict=True):
-        if value not in get_args(choices):
-            raise InvalidArgumentError(f"{name} must be one of {', '.join(get_args(choices))}, not {value!r}")
 
 
 def _check_vocab_size(vocab_size: int, num_named: int, byte_fallback: bool) -> None:
