@@ -96,8 +96,9 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
     flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT, allow_bool=False)
     splits = as_integers("row_splits", row_splits, np.int64, under_jit=_RAGGED_UNDER_JIT)
     if splits.ndim != 1 or len(splits) == 0 or splits[0] != 0 or (np.diff(splits) < 0).any():
+        shown = np.array2string(splits, threshold=8, edgeitems=3)
         raise InvalidArgumentError(
-            f"row_splits must start at 0 and never decrease, shape (rows + 1,); got {_format_array(splits)}"
+            f"row_splits must start at 0 and never decrease, shape (rows + 1,); got {shown}"
         )
     if splits[-1] != flat.size:
         raise InvalidArgumentError(
@@ -190,10 +191,6 @@ def concatenate_ranges(
         indices[0] = starts
     indices[stops[:-1]] = jumps
     return np.cumsum(indices, out=indices)
-
-
-def _format_array(array: np.ndarray[Any, Any]) -> str:
-    return np.array2string(array, threshold=8, edgeitems=3)
 
 
 def find_distinct(values: NDArray[Any]) -> NDArray[Any]:

@@ -297,7 +297,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         if name == "tokens":
             return self._get_token_strings(self.ids[part])
         if name == "attention_mask":
-            return _make_ones(part.stop - part.start) if self.has_attention_mask else None
+            return freeze(np.ones(part.stop - part.start, np.int32)) if self.has_attention_mask else None
         column = self._get_column(name)
         return None if column is None else column[part]
 
@@ -396,10 +396,6 @@ def make_result_without_copy(
     result = object.__new__(TokenizationResult)  # skips the constructor, which copies its arrays
     result.__dict__.update(ids=ids, metadata=metadata, _compute=compute)
     return result
-
-
-def _make_ones(length: int) -> NDArray[np.int32]:
-    return freeze(np.ones(length, np.int32))
 
 
 def _freeze_copy(name: str, values: Any) -> NDArray[Any]:

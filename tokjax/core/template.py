@@ -207,9 +207,8 @@ def apply_template(
         if name in piece_columns and values is not None:
             columns[name] = piece_columns[name]
         elif name != "row_splits" and values is not None:
-            columns[name] = (
-                values.take(source, axis=0, mode="clip") if len(values) else _make_zeros(values, total)
-            )
+            filled = values if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
+            columns[name] = filled.take(source, axis=0, mode="clip")
             columns[name][inserted] = _INSERTED_VALUES.get(name, 0)
     columns["ids"][inserted] = ids[inserted]
     return Ragged(row_splits=make_row_splits(lengths.sum(axis=1)), **columns)
@@ -240,10 +239,6 @@ def _parse_piece(part: str) -> TemplatePiece:
     name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
     text = _TEXT_INDICES.get(name)
     return TemplatePiece(text, name if text is None else None, check_int("type_id", type_id, minimum=0))
-
-
-def _make_zeros(values: NDArray[Any], total: int) -> NDArray[Any]:
-    return np.zeros((total, *values.shape[1:]), values.dtype)
 
 
 EMPTY_TEMPLATE = make_template("$A", "$A $B:1")

@@ -324,13 +324,11 @@ def _make_unicode_step(form: str) -> Callable[[AlignedText, Edges], AlignedText]
     return lambda text, _: text.change(_iter_composed(_iter_decomposed(text.text, decomposed, flag)))
 
 
-def _is_stripped(character: str) -> bool:
-    return bool(load_code_point_flags()[ord(character)] & STRIPPED)
-
-
 _SIMPLE_STEPS: dict[str, Callable[[AlignedText, Edges], AlignedText]] = {
     **{form: _make_unicode_step(form) for form in ("NFC", "NFD", "NFKC", "NFKD")},
-    "StripAccents": lambda text, _: _remove(text, _is_stripped),
+    "StripAccents": lambda text, _: _remove(
+        text, lambda character: bool(load_code_point_flags()[ord(character)] & STRIPPED)
+    ),
     "Lowercase": lambda text, _: text.change(_iter_lowercase(text.text)),
     "Nmt": lambda text, _: _apply_nmt(text),
 }

@@ -60,10 +60,10 @@ from tokjax.pretokenize.unicode_classes import (
     COMBINES,
     DECOMPOSES,
     DROPPED,
+    Category,
     ReplacementTable,
-    decompose,
     get_combining_class,
-    is_space,
+    load_categories,
     load_code_point_flags,
     load_lowercase_map,
     sort_marks,
@@ -400,10 +400,10 @@ class _CharacterTables:
         if self._normalizer.clean_text:
             if flags & DROPPED:
                 return ""
-            if is_space(ord(character)):
+            if load_categories()[ord(character)] == Category.SPACE:
                 return " "
-        if self._normalizer.strip_accents:
-            character = decompose(character)
+        if self._normalizer.strip_accents and flags & DECOMPOSES:
+            character = unicodedata.normalize("NFD", character)
         return f" {character} " if self._normalizer.handle_chinese_chars and flags & CHINESE else character
 
     def _reduce(self, character: str) -> str:

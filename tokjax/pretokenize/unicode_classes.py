@@ -109,11 +109,6 @@ def load_han_ranges() -> tuple[tuple[int, int], ...]:
     return tuple((int(first, 16), int(last, 16)) for _, first, last in rows)
 
 
-def is_space(code: int) -> bool:
-    """Returns whether a code point is whitespace."""
-    return bool(load_categories()[code] == Category.SPACE)
-
-
 @lru_cache(maxsize=1)
 def load_code_point_flags() -> NDArray[np.uint16]:
     """Returns the flags of each code point, `uint16`, shape `(0x110000,)`, read-only.
@@ -168,12 +163,6 @@ class ReplacementTable(dict[int, str]):
             self.clear()
         self[code] = self._compute_replacement(chr(code))
         return self[code]
-
-
-def decompose(character: str) -> str:
-    """Returns the NFD form of one character."""
-    decomposes = load_code_point_flags()[ord(character)] & DECOMPOSES
-    return unicodedata.normalize("NFD", character) if decomposes else character
 
 
 def get_combining_class(character: str) -> int:
