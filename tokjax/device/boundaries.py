@@ -297,8 +297,7 @@ def _run_automaton(
     end = tables.next_state.shape[1] - 1
     packed = pack(undecided)
     positions, count = find_true(packed, capacity, length), packed.num_true
-    last_start = running_maximum(jnp.where(starts, jnp.arange(length, dtype=jnp.int32), 0))
-    regions = last_start.at[positions].get(mode="fill", fill_value=length)
+    regions = _find_region_starts(starts, positions)
     is_new = jnp.pad(regions[1:] != regions[:-1], (1, 0), constant_values=True)
     first = jnp.where(is_new, regions, length)
 
@@ -339,3 +338,16 @@ def _run_automaton(
     places = _Places(first, first, first, 0 * first + START, first < 0)
     _, marks = jax.lax.while_loop(lambda carry: is_active(carry[0]).any(), step, (places, starts))
     return marks, count
+
+
+def _find_region_starts(starts: Array, positions: Array) -> Array:
+    """Returns the last start at or before each position. Positions after the last byte are kept."""
+    length = starts.shape[0]
+
+    def is_found(at: Array) -> Array:
+        return (at >= length) | starts[jnp.minimum(at, length - 1)] | (at <= 0)
+
+    found: Array = jax.lax.while_loop(
+        lambda at: ~is_found(at).all(), lambda at: jnp.where(is_found(at), at, at - 1), positions
+    )
+    return found
