@@ -1,5 +1,6 @@
 """Simulation of a kill: from one change of the file system on, no further change is made."""
 
+import gc
 import os
 from contextlib import suppress
 
@@ -51,6 +52,7 @@ def run_until_killed(function, kill_point):
 
 def count_kill_points(function, prepare):
     """Kills `function` at each point in turn, after `prepare()`, and yields the point after each kill."""
+    gc.collect()  # finalizers of earlier objects, which may delete files, run before the first kill
     kill_point = 0
     while True:
         prepare()
