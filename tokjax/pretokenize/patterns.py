@@ -290,6 +290,10 @@ class SplitStep:
 
     expression: str
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the expression only, without what is compiled from it."""
+        return make_split_step, (self.expression,)
+
     @property
     def automaton(self) -> SplitAutomaton | None:
         """The automaton of the expression; `None` if it has unsupported parts."""
