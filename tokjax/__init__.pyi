@@ -99,6 +99,9 @@ from .core.vocabulary import (
 from .corpus.chunk_boundaries import (
     find_chunk_boundaries as find_chunk_boundaries,
 )
+from .datasets.dataset_types import (
+    open_dataset as open_dataset,
+)
 from .datasets.fields.base import (
     TokenField as TokenField,
 )
@@ -139,9 +142,6 @@ from .datasets.loaders.schedule_table import (
 )
 from .datasets.loaders.sequences import (
     SequenceLoader as SequenceLoader,
-)
-from .datasets.opening import (
-    open_dataset as open_dataset,
 )
 from .datasets.writer import (
     write_dataset as write_dataset,

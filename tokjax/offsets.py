@@ -36,6 +36,7 @@ import numpy as np
 from tokjax._util.arrays import as_known
 from tokjax._util.checks import check_int
 from tokjax._util.imports import mark_namespace
+from tokjax.core.option_errors import explain_options
 from tokjax.core.utf8 import count_bytes, find_character_starts, to_utf8
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 
@@ -176,6 +177,7 @@ def is_valid_string_boundary(text: Text, position: int) -> bool:
     return _is_boundary(to_utf8(text), check_int("position", position))
 
 
+@explain_options
 def offsets_are_nonoverlapping(
     offsets: Spans, *, ignore_sentinel: bool = True, ignore_empty: bool = True
 ) -> bool:
@@ -201,6 +203,7 @@ def offsets_are_nonoverlapping(
     return bool((compared[1:, 0] >= compared[:-1, 1]).all())
 
 
+@explain_options
 def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> bool:
     """Returns whether every span satisfies the offset contract. `assert_offsets_contract` raises instead.
 
@@ -215,6 +218,7 @@ def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boun
     return _find_violation(text, offsets, require_string_boundaries) is None
 
 
+@explain_options
 def assert_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> None:
     """Raises for the first span that violates the offset contract.
 
@@ -313,38 +317,13 @@ def _as_spans(offsets: Spans) -> NDArray[np.int64]:
 def _is_boundary(data: bytes, position: int) -> bool:
     """Returns whether a 1-based position is between characters. Reads only the bytes near the position.
 
-    A position is inside a character only if the byte at it is a continuation byte (10xxxxxx), and the nearest
-    other byte before it leads a valid character that reaches beyond the position. Each byte that is not part
-    of a valid character is a separate character, so both of its sides are boundaries.
+    A character that contains the position begins at most three bytes before it. Bytes of other characters
+    are cut off there, and then are separate characters, which have no position inside.
     """
     if not 1 <= position <= len(data) + 1:
         return False
-    index = position - 1
-    for lead in range(index - 1, max(index - 4, -1), -1):
-        if index == len(data) or not _is_continuation(data[index]):
-            return True
-        if not _is_continuation(data[lead]):
-            return not _is_character(
-                data[lead : lead + _get_character_width(data[lead])], longer_than=index - lead
-            )
-    return True
-
-
-def _is_continuation(byte: int) -> bool:
-    return byte & 0xC0 == 0x80
-
-
-def _get_character_width(lead: int) -> int:
-    """Returns the number of bytes of a character by its first byte. C0 and C1 lead no valid character."""
-    return 1 + (lead >= 0xC2) + (lead >= 0xE0) + (lead >= 0xF0)
-
-
-def _is_character(data: bytes, *, longer_than: int) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return len(data) > longer_than
+    start = max(position - 4, 0)
+    return position - 1 - start in find_character_starts(data[start : position + 2])
 
 
 def _find_violation(text: Text, offsets: Spans, require_string_boundaries: bool) -> str | None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from tokjax._util.arrays import is_jax
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, check_iterable
 from tokjax._util.display import get_function_name
-from tokjax._util.executors import map_in_workers, pickle_bytes
+from tokjax._util.executors import check_executor, map_in_workers, pickle_bytes
 from tokjax._util.imports import import_optional, mark_namespace
-from tokjax._util.threads import check_executor, map_in_threads
+from tokjax._util.threads import map_in_threads
+from tokjax.core.option_errors import explain_options
 from tokjax.core.records import TokenizationBatch
 from tokjax.errors import InvalidArgumentError
 
@@ -66,7 +67,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         """Checks the steps."""
-        object.__setattr__(self, "steps", tuple(map(_check_step, self.steps)))
+        object.__setattr__(self, "steps", tuple(map(_check_step, check_iterable("steps", self.steps))))
 
     def __call__(self, value: Any) -> Any:
         """Applies all steps to a value, and returns the result of the last step.
@@ -109,7 +110,7 @@ class Pipeline:
         """
         concurrency = check_int("workers", workers, minimum=1)
         check_executor(executor)
-        numbered = enumerate(items)
+        numbered = enumerate(check_iterable("items", items))
         if executor is None:
             return map_in_threads(self._run, numbered, concurrency)
         return map_in_workers(Pipeline._run, self._pickle(), numbered, concurrency, executor)
@@ -176,7 +177,7 @@ def pipeline(*steps: tuple[str, Callable[[Any], Any]]) -> Pipeline:
     >>> shout, shout(" low ")
     (Pipeline(stripped -> loud), 'LOW')
     """
-    return Pipeline(tuple(map(_check_step, steps)))
+    return Pipeline(steps)  # type: ignore[arg-type]
 
 
 def compose(*functions: Callable[[Any], Any]) -> Pipeline:
@@ -192,6 +193,7 @@ def compose(*functions: Callable[[Any], Any]) -> Pipeline:
     return Pipeline(tuple(Step(get_function_name(function), function) for function in functions))
 
 
+@explain_options
 def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Iterator[list[Item]]:
     """Yields the items of a stream in lists of the same size.
 
@@ -204,9 +206,9 @@ def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Ite
     >>> list(batched("abcde", 2)), list(batched("abcde", 2, drop_last=True))
     ([['a', 'b'], ['c', 'd'], ['e']], [['a', 'b'], ['c', 'd']])
     """
-    count, iterator = check_int("size", size, minimum=1), iter(items)
+    count, iterator = check_int("size", size, minimum=1), check_iterable("items", items)
     lists = iter(lambda: list(itertools.islice(iterator, count)), [])
-    return (batch for batch in lists if len(batch) == count or not drop_last)
+    return (batch for batch in lists if len(batch) == count) if drop_last else lists
 
 
 def grain_map(function: Callable[[Any], Any]) -> Any:

@@ -22,7 +22,7 @@ import os, sys, threading, time
 from pathlib import Path
 from unittest import mock
 import tokjax
-import tokjax.datasets.open_shards
+import tokjax.datasets.downloads
 from tokjax._util import locks
 from tokjax.datasets.dataset import Dataset
 
@@ -64,15 +64,15 @@ check("tokenizer", list(locks._locks), encode)
 
 dataset = tokjax.open_dataset(directory / "data")
 loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
-held = dataset._get_lock((1, "tokens")), tokjax.datasets.open_shards._lock, loader._lock
+held = dataset._get_lock((1, "tokens")), tokjax.datasets.downloads._lock, loader._lock
 check("dataset", held, lambda: (dataset[1], next(iter(loader))))
 
 remote = tokjax.open_dataset(f"file://{directory / 'data'}", fetch_ahead=1)
 batches = tokjax.PackedTokenLoader(remote, batch_size=1, documents=False, shuffle=False).repeat()
 next(batches)
-while not remote._files.remote._locks:
+while not remote._locks:
     time.sleep(0.01)
-held = *remote._locks.values(), *remote._files.remote._locks.values()
+held = list(remote._locks.values())
 check("URL", held, lambda: [next(batches) for _ in range(4)] and batches.close())
 batches.close()
 

@@ -5,37 +5,33 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tokjax._util import threads
-from tokjax._util.threads import wait_for_result
+from tokjax._util import executors
 
 PROGRAM = """
 import pickle
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from tests._util.test_process_pools import die_while_sending
-from tokjax._util import threads
-from tokjax._util.executors import map_in_workers
-from tokjax._util.threads import map_in_threads
+from tokjax._util import executors
 
 if __name__ == "__main__":
-    threads._PATIENCE_SECONDS = 0.2
+    executors._PATIENCE_SECONDS = 0.2
     with {start} as executor:
         try:
-            print(list({map}))
+            print(list(executors.map_in_workers(die_while_sending, pickle.dumps(2), range(9), 2, executor)))
         except Exception as error:
             print(type(error).__name__, error)
     print("the executor is shut down")
 """
 PROCESSES = "ProcessPoolExecutor(2, get_context('spawn'))"
 LOKY = "__import__('loky').ProcessPoolExecutor(2)"
-MAP_IN_THREADS = "map_in_threads(partial(die_while_sending, 2), range(9), 2, executor)"
-MAP_IN_WORKERS = "map_in_workers(die_while_sending, pickle.dumps(2), range(9), 2, executor)"
 
 
 def die_while_sending(dies_at, item):
@@ -50,19 +46,12 @@ def send_half_and_die(self, data):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("start", "expression"),
-    [
-        pytest.param(PROCESSES, MAP_IN_THREADS, marks=pytest.mark.slow, id="threads"),
-        pytest.param(PROCESSES, MAP_IN_WORKERS, id="workers"),
-        pytest.param(LOKY, MAP_IN_WORKERS, marks=pytest.mark.slow, id="loky"),
-    ],
-)
-def test_worker_killed_while_it_sends(start, expression, tmp_path):
+@pytest.mark.parametrize("start", [PROCESSES, pytest.param(LOKY, marks=pytest.mark.slow, id="loky")])
+def test_worker_killed_while_it_sends(start, tmp_path):
     if start == LOKY:
         pytest.importorskip("loky")
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(start=start, map=expression))
+    program.write_text(PROGRAM.format(start=start))
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(program)],
@@ -78,38 +67,18 @@ def test_worker_killed_while_it_sends(start, expression, tmp_path):
     assert shut_down == "the executor is shut down"
 
 
-class Process:
-    def __init__(self, exitcode):
-        self.exitcode, self.is_ended = exitcode, False
+def test_waiting_for_other_kinds_of_pools(monkeypatch):
+    monkeypatch.setattr(executors, "_PATIENCE_SECONDS", 0.01)
 
-    def terminate(self):
-        self.is_ended = True
+    def fail():
+        raise TimeoutError("the function is late")
 
-
-class Pool(ThreadPoolExecutor):
-    """Claims to have processes with certain exit codes."""
-
-    def __init__(self, *exitcodes):
-        super().__init__(1)
-        self._processes = {i: Process(exitcode) for i, exitcode in enumerate(exitcodes)}
-
-
-@pytest.fixture
-def no_patience(monkeypatch):
-    monkeypatch.setattr(threads, "_PATIENCE_SECONDS", 0.01)
-
-
-@pytest.mark.usefixtures("no_patience")
-class TestWait:
-    def test_timeout_of_the_function(self):
-        def fail():
-            raise TimeoutError("the function is late")
-
-        with Pool(None) as pool, pytest.raises(TimeoutError, match="the function is late"):
-            wait_for_result(pool.submit(fail), pool)
-
-    def test_pool_without_a_result_queue(self):
-        pool = Pool(None, -9)
-        with pytest.raises(threads.BrokenProcessPool, match="a process died while it sent a result"):
-            wait_for_result(Future(), pool)
-        assert all(process.is_ended for process in pool._processes.values())
+    with ThreadPoolExecutor(1) as pool:
+        pool._processes = {}
+        with pytest.raises(TimeoutError, match="the function is late"):
+            executors._wait_for_result(pool.submit(fail), pool)
+        ended = []
+        pool._processes = {0: SimpleNamespace(exitcode=-9, terminate=lambda: ended.append(0))}
+        with pytest.raises(BrokenProcessPool, match="a process died while it sent a result"):
+            executors._wait_for_result(Future(), pool)  # (there is no queue of results)
+        assert ended == [0]

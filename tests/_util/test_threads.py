@@ -110,7 +110,7 @@ def pool():
 @given(
     st.lists(st.integers(0, 9), max_size=20),
     st.booleans(),
-    st.sampled_from(["threads", "executor", "workers"]),
+    st.sampled_from(["threads", "workers"]),
     st.integers(1, 4),
 )
 @example([1], True, "threads", 1)
@@ -124,7 +124,6 @@ def test_results_before_an_error(pool, items, source_fails, method, concurrency)
 
     maps = {
         "threads": partial(map_in_threads, partial(divide_shared, 12), threads=concurrency),
-        "executor": partial(map_in_threads, partial(divide_shared, 12), threads=concurrency, executor=pool),
         "workers": partial(map_in_workers, divide_shared, SHARED, concurrency=concurrency, executor=pool),
     }
     assert collect_until_error(maps[method](items=source())) == collect_until_error(
@@ -133,12 +132,8 @@ def test_results_before_an_error(pool, items, source_fails, method, concurrency)
 
 
 def test_results_before_executor_breaks():
-    for run in (
-        partial(map_in_threads, partial(divide_shared, 12)),
-        partial(map_in_workers, divide_shared, SHARED),
-    ):
-        done, error = collect_until_error(run(itertools.count(1), 2, executor=FakeExecutor(breaks_at=7)))
-        assert (done, error) == ([12, 6, 4, 3, 2, 2, 1], "no more")
+    results = map_in_workers(divide_shared, SHARED, itertools.count(1), 2, FakeExecutor(breaks_at=7))
+    assert collect_until_error(results) == ([12, 6, 4, 3, 2, 2, 1], "no more")
 
 
 def test_keyboard_interrupt_is_not_deferred():
@@ -283,26 +278,16 @@ def test_cloudpickle_is_used_for_errors():
     assert caught.value.__notes__ == ["in step 'parse'"]
 
 
-class TestArgumentsThatAreNotExecutors:
-    @pytest.mark.parametrize(
-        ("module", "advice"),
-        [
-            ("distributed.client", r"of a Dask client pass client\.get_executor\(\)"),
-            ("ray.util.multiprocessing.pool", r"for Ray pass a subclass of Executor whose submit"),
-            ("joblib.parallel", r"pass joblib\.externals\.loky\.get_reusable_executor\(N\)"),
-            ("mine", "for threads pass workers=N"),
-        ],
-    )
-    def test_advice_for_objects_of_other_packages(self, tmp_path, module, advice):
-        executor = type("Pool", (), {"__module__": module})()
-        with rejects(f"must be a concurrent.futures.*; .*{advice}"):
-            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=executor)
-
-    def test_advice_for_multiprocessing_pools(self, tmp_path):
-        with (
-            multiprocessing.pool.ThreadPool(1) as pool,
-            rejects(r"pass concurrent\.futures\.ProcessPoolExecutor\(N"),
-        ):
-            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=pool)
-        with rejects("instead of a pool pass concurrent.futures"):
-            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=multiprocessing)
+def test_arguments_that_are_not_executors(tmp_path):
+    modules = {
+        "distributed.client": r"of a Dask client pass client\.get_executor\(\)",
+        "ray.util.multiprocessing.pool": r"for Ray pass a subclass of Executor whose submit",
+        "joblib.parallel": r"pass joblib\.externals\.loky\.get_reusable_executor\(N\)",
+        "mine": "for threads pass workers=N",
+    }
+    arguments = [(type("Pool", (), {"__module__": name})(), advice) for name, advice in modules.items()]
+    with multiprocessing.pool.ThreadPool(1) as pool:
+        instead = r"pass concurrent\.futures\.ProcessPoolExecutor\(N"
+        for executor, advice in (*arguments, (pool, instead), (multiprocessing, instead)):
+            with rejects(f"must be a concurrent.futures.*; .*{advice}"):
+                tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=executor)

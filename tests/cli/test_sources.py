@@ -69,7 +69,7 @@ def shell(workspace, tmp_path):
         ),
         ("pack list.json -t t.json -o OUT/d", "expected, not a list; write one object per line"),
         ("pack table.csv -t t.json -o OUT/d", "no column 'text', of ['id', 'body']; pass --text-column NAME"),
-        ("pack c.txt -t t.json -o OUT/d --format xml", "error: --format must be one of ('auto', 'text',"),
+        ("pack c.txt -t t.json -o OUT/d --format xml", "error: --format must be 'auto', 'text',"),
         (
             "pack c.txt -t t.json -o OUT/d --field raw --shard-size 0",
             "--shard-size must be at least 1, not 0",

@@ -6,6 +6,9 @@ import io
 import lzma
 import os
 import re
+import struct
+import sys
+import types
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +23,8 @@ from tokjax.corpus.readers import iter_file_chunks
 from tokjax.trainer import count_pretokens
 
 BINARY = bytes(range(256)) * 8
-COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
 
 @pytest.fixture
@@ -192,7 +196,7 @@ class TestPaths:
 
 
 class TestCompression:
-    @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+    @pytest.mark.parametrize("suffix", COMPRESS)
     def test_several_streams(self, tmp_path, suffix):
         texts = [bytes([97 + i]) * 100_000 for i in range(3)]
         streams = [COMPRESS[suffix](text) for text in texts]
@@ -226,7 +230,7 @@ class TestCompression:
                 assert stream.read(size) == expected.read(size)
                 assert stream.tell() == expected.tell()
 
-    @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+    @pytest.mark.parametrize("suffix", COMPRESS)
     def test_files(self, tmp_path, suffix):
         text = b"the quick brown fox jumps over the lazy dog\n" * 2000
         path = tmp_path / f"c.txt{suffix}"
@@ -248,3 +252,44 @@ class TestCompression:
         path.write_bytes(b"")
         with pytest.raises(tokjax.errors.SourceError, match="file is never empty"):
             read_bytes_of_documents(path)
+
+
+class TestZstd:
+    @pytest.mark.parametrize("name", ["c.jsonl.zst", "c.json.zstd", "C.JSONL.ZST"])
+    def test_records_of_all_frames(self, tmp_path, name):
+        """Each part is a frame, as of pzstd, with metadata between the frames."""
+        lines = b"".join(b'{"text": "document %d of a corpus"}\n' % i for i in range(400))
+        frames = [zstd.compress(lines[i : i + 500]) for i in range(0, len(lines), 500)]
+        skippable = struct.pack("<II", 0x184D2A50, 5) + b"notes"
+        (tmp_path / name).write_bytes(skippable + skippable.join(frames) + skippable)
+        expected = [b"document %d of a corpus" % i for i in range(400)]
+        assert read_bytes_of_documents(tmp_path / name) == expected
+        assert count_pretokens(tmp_path / name, progress=False) == count_pretokens(expected, progress=False)
+
+    def test_large_windows_are_rejected(self, tmp_path):
+        options = {zstd.CompressionParameter.window_log: 28}
+        with zstd.open(tmp_path / "c.txt.zst", "wb", options=options) as file:
+            file.write(b"text" * 1000)
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"a window of more than 128 MiB; .*zstd -d --long=31"
+        ):
+            read_bytes_of_documents(tmp_path / "c.txt.zst")
+
+    def test_library(self, tmp_path, monkeypatch):
+        """It is that of Python 3.14, or another one, with or without other backports beside it."""
+        (tmp_path / "c.txt.zst").write_bytes(zstd.compress(b"text"))
+        monkeypatch.setitem(sys.modules, "compression", types.ModuleType("compression"))
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "backports.zstd", None)
+            patch.setitem(sys.modules, "compression.zstd", zstd)
+            assert read_bytes_of_documents(tmp_path / "c.txt.zst") == [b"text"]
+        monkeypatch.delitem(sys.modules, "backports.zstd")
+        monkeypatch.setitem(sys.modules, "compression.zstd", None)
+        for missing in ("backports", "backports.zstd"):
+            with monkeypatch.context() as patch:
+                patch.setitem(sys.modules, missing, None)
+                with pytest.raises(
+                    tokjax.errors.MissingExtraError,
+                    match=r"c\.txt\.zst needs backports\.zstd, which is not installed; pip install 'tokjax",
+                ):
+                    read_bytes_of_documents(tmp_path / "c.txt.zst")

@@ -49,7 +49,8 @@ class TestCSV:
     def test_reading_stops_early(self, tmp_path):
         """The generators of the rows are closed from the inside: a closed file can't be detached."""
         (tmp_path / "a.csv").write_text("text\n" + "low\n" * 1000)
-        batches = readers._iter_csv_batches(tmp_path / "a.csv", "text", ",")
+        (chunk,) = readers._plan_whole_file(tmp_path / "a.csv", "csv", "text", 1)
+        batches = chunk.iter_texts()
         rows = next(batches)
         batches.close()
         assert rows == (["low"] * 64, 4005)

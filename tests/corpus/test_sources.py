@@ -22,10 +22,10 @@ def test_documents_of_files_and_texts(tmp_path):
 
 
 def test_texts_are_collected_in_chunks(monkeypatch):
-    assert [chunk.texts for chunk in iter_text_chunks(["a", "", "b", "c"], 100)] == [("a", "b"), ("c",)]
+    assert [chunk.items for chunk in iter_text_chunks(["a", "", "b", "c"], 100)] == [("a", "b"), ("c",)]
     monkeypatch.setattr(sources, "_OBJECT_BYTES", 0)
     chunks = list(iter_text_chunks(["abc", b"de", "", "f", "ghij"], 4))
-    assert [chunk.texts for chunk in chunks] == [("abc", b"de"), ("f", "ghij")]
+    assert [chunk.items for chunk in chunks] == [("abc", b"de"), ("f", "ghij")]
     assert [chunk.nbytes for chunk in chunks] == [5, 5]
     assert list(iter_text_chunks([], 4)) == []
 

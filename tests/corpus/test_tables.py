@@ -19,7 +19,8 @@ from tests.support.loader_cases import TOKENIZER
 from tests.support.rejections import rejects
 from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
-from tokjax.corpus.readers import TextChunk, iter_file_chunks
+from tokjax.corpus.readers import iter_file_chunks
+from tokjax.corpus.records import MemoryChunk
 from tokjax.corpus.tables import TableChunk
 from tokjax.datasets import Column
 from tokjax.errors import SourceError, TokjaxError
@@ -62,9 +63,9 @@ class TestRowGroups:
     def test_large_groups_are_read_in_parts(self, path, monkeypatch):
         monkeypatch.setattr(tables, "_ROWS_PER_READ", 10)
         chunks = list_chunks(path, 100)
-        assert {type(chunk) for chunk in chunks} == {TextChunk}
-        assert max(len(chunk.texts) for chunk in chunks) == 10
-        assert [text for chunk in chunks for text in chunk.texts] == TEXTS[:-1]
+        assert {type(chunk) for chunk in chunks} == {MemoryChunk}
+        assert max(len(chunk.items) for chunk in chunks) == 10
+        assert [text for chunk in chunks for text in chunk.items] == TEXTS[:-1]
         assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
 
     def test_workers_read_row_groups(self, path, monkeypatch):
@@ -397,31 +398,6 @@ class TestRecords:
         for i, source in enumerate((tmp_path / "c.parquet", table, datasets.Dataset(table), rows)):
             tokjax.write_dataset(source, field, tmp_path / str(i))
             self.assert_equal(tmp_path / str(i), tmp_path / "lines")
-
-    def test_interrupted_writes_resume(self, tmp_path, monkeypatch):
-        for name, part in (("a", TEXTS[:500]), ("b", TEXTS[500:])):
-            table = pa.table({"text": part, "n": range(len(part))})
-            pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=30)
-        field = tokjax.RawTextField(columns=[Column("n", "int32", per="document")])
-        monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 1000)
-        read = TableChunk.read_records
-
-        def stop_early(chunk, choose):
-            if chunk.path.name == "b.parquet":
-                raise KeyboardInterrupt
-            return read(chunk, choose)
-
-        monkeypatch.setattr(TableChunk, "read_records", stop_early)
-        with pytest.raises(KeyboardInterrupt):
-            tokjax.write_dataset(tmp_path, field, tmp_path / "data", shard_size=3000)
-        finished = {
-            path.name: path.stat().st_mtime_ns for path in tmp_path.glob("data.incomplete/shard-00000*")
-        }
-        assert finished
-        monkeypatch.setattr(TableChunk, "read_records", read)
-        tokjax.write_dataset(tmp_path, field, tmp_path / "data", shard_size=3000)
-        assert list(tokjax.open_dataset(tmp_path / "data")) == TEXTS
-        assert finished == {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("data/shard-00000*")}
 
     def test_errors(self, tmp_path):
         field = tokjax.RawTextField(columns=[Column("score", "float32", per="document")])

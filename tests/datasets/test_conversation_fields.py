@@ -161,62 +161,50 @@ def test_last_answer():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("options", "message"),
     [
-        (lambda: ChatField(CHATS, None), "template must be a chat template"),
+        ({"template": None}, "template must be a chat template"),
+        ({"date": "26 Jul 2024"}, "date must be a datetime.date, or text such as"),
+        ({"date": datetime.datetime.now()}, r"for the day on which .* is started, not datetime.datetime\("),
+        ({"variables": {"x": {1}}}, r"variables\['x'\] is a set; it must be JSON"),
+        ({"variables": {"messages": []}}, "variables must map names .* than 'add_generation_prompt', "),
+        ({"variable_keys": "x"}, r"such as \['enable_thinking'\], .*, not 'x'"),
+        ({"variable_keys": ["messages"]}, r"keys of records, .* than .*'messages', not \['messages'\]"),
+        ({"train_on": "first"}, "train_on must be 'all' or 'last', not 'first'"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
         (
-            lambda: ChatField(CHATS, CHATML, date="26 Jul 2024"),
-            "date must be a datetime.date, or text such as",
-        ),
-        (
-            lambda: ChatField(CHATS, CHATML, date=datetime.datetime.now()),
-            r"for the day on which the dataset is started, not datetime.datetime\(",
-        ),
-        (
-            lambda: ChatField(CHATS, CHATML, variables={"x": {1}}),
-            r"variables\['x'\] is a set; it must be JSON",
-        ),
-        (
-            lambda: ChatField(CHATS, CHATML, variables={"messages": []}),
-            "variables must map names of other variables of the template than 'add_generation_prompt', ",
-        ),
-        (lambda: ChatField(CHATS, CHATML, variable_keys="x"), r"such as \['enable_thinking'\], .*, not 'x'"),
-        (
-            lambda: ChatField(CHATS, CHATML, variable_keys=["messages"]),
-            r"keys of records, .* other than .*'messages', not \['messages'\]",
-        ),
-        (
-            lambda: ChatField(CHATS, CHATML, train_on="first"),
-            r"train_on must be 'all' or 'last', not 'first'",
-        ),
-        (lambda: PreferenceField(TEXTS, date="2024-07-26"), "date are for chat templates; pass template=, "),
-        (
-            lambda: ChatField(CHATS, CHATML).encode_rows([json.dumps(CHAT | {"chat_template_kwargs": "[]"})]),
-            r"'chat_template_kwargs' must map names of other variables than .* to values, not be \[\]",
-        ),
-        (
-            lambda: ChatField(CHATS, CHATML).encode_rows(
-                [json.dumps(CHAT | {"chat_template_kwargs": {"messages": []}})]
-            ),
-            r"'chat_template_kwargs' must map .* than .*'messages' to values, not be \{'messages'",
-        ),
-        (
-            lambda: ChatField(CHATS, CHATML).encode_rows(['{"tools": []}']),
-            r"the record has neither 'messages' nor 'conversations', it has \['tools'\]",
-        ),
-        (
-            lambda: ChatField(CHATS, CHATML).encode_rows([json.dumps(CHAT | {"conversations": []})]),
-            "the record has 'messages' and 'conversations'; remove one of them",
-        ),
-        (
-            lambda: PreferenceField(CHATS, CHATML).encode_rows([json.dumps(PAIR | {"conversations": []})]),
-            "the record has 'prompt' and 'conversations'; remove one of them",
+            {"columns": [Column("roles", "int8", source="field")]},
+            "ChatField computes no Column.*'roles'",
         ),
     ],
 )
-def test_invalid_options_are_rejected(make, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
-        make()
+        ChatField(CHATS, **{"template": CHATML} | options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "record", "message"),
+    [
+        (
+            ChatField,
+            CHAT | {"chat_template_kwargs": "[]"},
+            r"'chat_template_kwargs' must map names of other variables than .* to values, not be \[\]",
+        ),
+        (
+            ChatField,
+            CHAT | {"chat_template_kwargs": {"messages": []}},
+            r"'chat_template_kwargs' must map .* than .*'messages' to values, not be \{'messages'",
+        ),
+        (ChatField, {"tools": []}, r"has neither 'messages' nor 'conversations', it has \['tools'\]"),
+        (ChatField, CHAT | {"conversations": []}, "has 'messages' and 'conversations'; remove one of them"),
+        (ChatField, {"messages": "hi"}, "messages must be a list of messages, not 'hi'"),
+        (PreferenceField, PAIR | {"conversations": []}, "has 'prompt' and 'conversations'; remove one of"),
+    ],
+)
+def test_invalid_records_are_rejected(kind, record, message, tmp_path):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"in document 1, .*{message}"):
+        tokjax.write_dataset([CHAT | PAIR, record], kind(CHATS, CHATML), tmp_path / "data")
 
 
 def make_chats(count):

@@ -1,5 +1,6 @@
 """Tests of converting and exporting datasets, and of the dataset commands."""
 
+import io
 import struct
 
 import numpy as np
@@ -30,7 +31,7 @@ def make_npy(header):
 @pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
 @pytest.mark.parametrize("batch_tokens", [1, 50, 1 << 22])
 def test_round_trip(dataset, tmp_path, name, batch_tokens, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.conversion.token_streams.BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr("tokjax.datasets.conversion._BATCH_TOKENS", batch_tokens)
     paths = tokjax.datasets.export_dataset(dataset, tmp_path / name)
     assert [path.name for path in paths] == (["x.bin", "x.idx"] if name == "x.idx" else [name])
     tokjax.datasets.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "back", shard_size=60)
@@ -70,44 +71,35 @@ def test_int64_rows(tmp_path):
     assert small * 3.9 < (tmp_path / "cache.npy").stat().st_size
 
 
-def test_equal_ids(tmp_path):
-    np.save(tmp_path / "x.npy", np.zeros(5, np.int32))
-    tokjax.datasets.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
-    assert tokjax.open_dataset(tmp_path / "data").read(0, 5).tolist() == [0] * 5
+def make_array(values):
+    """Returns the contents of the `.npy` file of an array."""
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("name", "contents", "error", "message"),
+    ("name", "contents", "message"),
     [
-        ("x.bin", b"abc", tokjax.errors.SourceError, "has 3 bytes, an odd number"),
-        (
-            "x.bin",
-            np.array([5, 258], "<u2").tobytes(),
-            tokjax.errors.DatasetMismatchError,
-            r"the id 258 \(at index 1\)",
-        ),
-        ("x.npy", b"abc", tokjax.errors.SourceError, r"not an \.npy file"),
-        (
-            "x.npy",
-            make_npy("{'descr': '<u2', 'fortran_order': 63,), }"),
-            tokjax.errors.SourceError,
-            r"not an \.npy file",
-        ),
-        ("x.npy", make_npy("{'a': " + "-" * 9000 + "1}"), tokjax.errors.SourceError, r"not an \.npy file"),
-        ("x.npy", make_npy("(" * 5000), tokjax.errors.SourceError, r"not an \.npy file"),
-        ("x.idx", b"abc", tokjax.errors.SourceError, "is not a Megatron index"),
-        ("x.idx", b"MMIDIDX\x00\x00" + bytes(25), tokjax.errors.SourceError, "version 0"),
-        (
-            "x.txt",
-            b"abc",
-            tokjax.errors.InvalidArgumentError,
-            r"can't detect a format from the name 'x\.txt'; pass format",
-        ),
+        ("x.bin", b"abc", "has 3 bytes, an odd number"),
+        ("x.bin", np.array([5, 258], "<u2").tobytes(), r"the id 258 \(at index 1\)"),
+        ("x.npy", make_array([3, -1]), r"holds the id -1 \(at index 1\)"),
+        ("x.npy", make_array(np.zeros(3)), "float64 of 1 dim"),
+        ("x.npy", make_array(np.zeros((2, 2, 2), int)), "int64 of 3 dim"),
+        ("x.npy", b"abc", r"not an \.npy file"),
+        ("x.npy", make_npy("{'descr': '<u2', 'fortran_order': 63,), }"), r"not an \.npy file"),
+        ("x.npy", make_npy("{'a': " + "-" * 9000 + "1}"), r"not an \.npy file"),
+        ("x.npy", make_npy("(" * 5000), r"not an \.npy file"),
+        ("x.idx", b"abc", "is not a Megatron index"),
+        ("x.idx", b"MMIDIDX\x00\x00" + bytes(25), "version 0"),
+        ("x.txt", b"abc", r"can't detect a format from the name 'x\.txt'; pass format"),
     ],
 )
-def test_invalid_files_are_rejected(tmp_path, name, contents, error, message):
+def test_invalid_files_are_rejected(tmp_path, name, contents, message):
     (tmp_path / name).write_bytes(contents)
-    with pytest.raises(error, match=message):
+    error = {"the id": tokjax.errors.DatasetMismatchError, "can't ": tokjax.errors.InvalidArgumentError}
+    expected = next((error[part] for part in error if part in message), tokjax.errors.SourceError)
+    with pytest.raises(expected, match=message):
         tokjax.datasets.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "data")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -135,43 +127,13 @@ def test_uint32_ids_without_a_header_are_rejected(tmp_path, tokenizer):
     assert tokjax.open_dataset(tmp_path / "data").num_tokens == 128
 
 
-def test_invalid_arrays_are_rejected(tmp_path):
-    for array, message in ((np.zeros(3), "float64 of 1 dim"), (np.zeros((2, 2, 2), int), "int64 of 3 dim")):
-        np.save(tmp_path / "x.npy", array)
-        with pytest.raises(tokjax.errors.SourceError, match=message):
-            tokjax.datasets.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
-    np.save(tmp_path / "x.npy", np.array([3, -1]))
-    with pytest.raises(tokjax.errors.DatasetMismatchError, match=r"holds the id -1 \(at index 1\)"):
-        tokjax.datasets.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
-
-
 @pytest.mark.parametrize(
     ("name", "contents", "named", "message"),
     [
-        (
-            "x.pt",
-            b"",
-            None,
-            r"'torch' is not read or written; numpy\.save\('ids\.npy', torch\.load\(PATH, weights",
-        ),
-        (
-            "x.bin",
-            (20240520).to_bytes(4, "little"),
-            None,
-            r"x\.bin: begins with a header of llm\.c; pass the docum",
-        ),
-        (
-            "x.bin",
-            b"",
-            "llm.c",
-            r"'llm\.c' is not read or written; .* numpy\.fromfile\(PATH, 'uint16', offset=1024",
-        ),
-        (
-            "shard_ledger.json",
-            b"",
-            None,
-            r"'levanter' is not read or written; .* which tensorstore reads, to write",
-        ),
+        ("x.pt", b"", None, r"'torch' is not read or written; numpy\.save\('ids\.npy', torch\.load\(PATH, w"),
+        ("x.bin", (20240520).to_bytes(4, "little"), None, r"begins with a header of llm\.c; pass the docum"),
+        ("x.bin", b"", "llm.c", r"'llm\.c' is not read or written; .* numpy\.fromfile\(PATH, 'uint16', of"),
+        ("shard_ledger.json", b"", None, r"'levanter' is not read or written; .* which tensorstore reads"),
     ],
 )
 def test_formats_that_other_libraries_read(tmp_path, dataset, name, contents, named, message):

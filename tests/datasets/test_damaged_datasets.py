@@ -9,18 +9,15 @@ import tokjax
 from tokjax.datasets.manifest import MANIFEST_FILE
 
 
-@pytest.mark.parametrize("num_bytes", [0, 5, 60, -1])
-def test_truncated_shard(written, num_bytes):
-    shard = written / "shard-00001.tokens.npy"
-    shard.write_bytes(shard.read_bytes()[:num_bytes])
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match="shard-00001"):
-        tokjax.open_dataset(written)
-
-
 @pytest.mark.parametrize(
     "name", ["shard-00001.tokens.npy", "shard-00001.num_tokens.npy", "tokenizer.tokjax.json"]
 )
-def test_missing_files(written, name):
+def test_truncated_and_missing_files(written, name):
+    data = (written / name).read_bytes()
+    for num_bytes in (0, 5, -1):
+        (written / name).write_bytes(data[:num_bytes])
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match=f"{name} was altered: it has"):
+            tokjax.open_dataset(written)
     (written / name).unlink()
     with pytest.raises(tokjax.errors.DatasetCorruptError, match=f"{name} is missing"):
         tokjax.open_dataset(written)
@@ -113,24 +110,20 @@ def test_pickled_arrays_are_never_loaded(written):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda m: m["plan"].update(vocab_size=3), tokjax.errors.DatasetCorruptError, "was altered"),
+        (lambda m: m["plan"].update(vocab_size=3), "Corrupt", "was altered"),
         (
             lambda m: m.update(schema_version=5),
-            tokjax.errors.DatasetMismatchError,
-            "version 5; this version of tokjax reads.*versions 3 and 4; a newer version of tokjax wrote it",
+            "Mismatch",
+            "and 4; a newer version of tokjax wrote it",
         ),
         (
             lambda m: m.update(schema_version=1),
-            tokjax.errors.DatasetMismatchError,
-            "version 1; this version of tokjax reads.*versions 3 and 4; write the dataset again",
+            "Mismatch",
+            "reads.*3 and 4; write the dataset again",
         ),
-        (
-            lambda m: m.update(format="other"),
-            tokjax.errors.DatasetMismatchError,
-            r"manifest\.json has the format 'other', not 'tokjax-dataset'$",
-        ),
-        (lambda m: m.pop("format"), tokjax.errors.DatasetCorruptError, "is damaged"),
-        (lambda m: m.clear(), tokjax.errors.DatasetCorruptError, "is damaged"),
+        (lambda m: m.update(format="other"), "Mismatch", "has the format 'other', not 'tokjax-dataset'$"),
+        (lambda m: m.pop("format"), "Corrupt", "is damaged"),
+        (lambda m: m.clear(), "Corrupt", "is damaged"),
     ],
 )
 def test_altered_manifest(written, change, error, message):
@@ -138,7 +131,7 @@ def test_altered_manifest(written, change, error, message):
     manifest = json.loads(path.read_text())
     change(manifest)
     path.write_text(json.dumps(manifest))
-    with pytest.raises(error, match=message):
+    with pytest.raises(getattr(tokjax.errors, f"Dataset{error}Error"), match=message):
         tokjax.open_dataset(written)
 
 

@@ -5,11 +5,16 @@ or undo the interrupted one.
 """
 
 import shutil
+from functools import partial
 
+import numpy as np
 import pytest
 
 import tokjax
+from tests.datasets.test_columns import COLUMNS, make_records
+from tests.datasets.test_preference_pairs import make_texts
 from tests.support.kill_points import count_kill_points
+from tests.support.loader_cases import are_equal
 from tokjax._util.locks import keep_locked
 from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
 
@@ -55,7 +60,7 @@ def test_replacing_a_dataset(writer, template, root, tmp_path):
         else:
             with pytest.raises(
                 tokjax.errors.DatasetIncompleteError,
-                match=r"its writer was killed while replacing .* rename data\.replaced to data",
+                match=r"its writer was killed while replacing .* rename data\.replaced\.partial to data",
             ):
                 tokjax.open_dataset(data)
         replace()
@@ -78,14 +83,21 @@ def test_writing_again_after_a_kill(template, root):
         assert len(tokjax.open_dataset(data)) == 1
 
 
-@pytest.mark.parametrize("call", ["merge", "convert"])
+@pytest.mark.parametrize(
+    "call",
+    ["merge", "convert", *(pytest.param(call, marks=pytest.mark.slow) for call in ("columns", "pairs"))],
+)
 def test_the_same_call_finishes_a_dataset(call, template, root, tmp_path):
-    """Merging and converting have no progress record, but what they left never needs `overwrite`."""
+    """What any call left never needs `overwrite`, and the files are those of an uninterrupted call."""
     tokjax.write_dataset([(7, "a")], FIELD, tmp_path / "part")
     tokjax.datasets.export_dataset(tokjax.open_dataset(tmp_path / "part"), tmp_path / "ids.npy")
+    with_columns = tokjax.PackedTokenField(TOKENIZER, columns=COLUMNS)
+    pairs = tokjax.datasets.PreferenceField(TOKENIZER, max_tokens=20)
     write = {
         "merge": lambda: tokjax.datasets.merge_datasets([tmp_path / "part"], root / "data"),
         "convert": lambda: tokjax.datasets.convert_dataset(tmp_path / "ids.npy", TOKENIZER, root / "data"),
+        "columns": lambda: tokjax.write_dataset(make_records(12), with_columns, root / "data", shard_size=60),
+        "pairs": lambda: tokjax.write_dataset(make_texts(14), pairs, root / "data", shard_size=200),
     }[call]
     expected, has_manifest = None, []
     for _ in count_kill_points(write, lambda: restore_directory(template, root)):
@@ -97,13 +109,36 @@ def test_the_same_call_finishes_a_dataset(call, template, root, tmp_path):
         assert write() == counts
     assert set(has_manifest) == {"data.incomplete", "data"}
     tokjax.open_dataset(root / "data").verify()
-    other = tmp_path / "other"
-    tokjax.write_dataset(["other"], FIELD, other)
-    tokjax.datasets.export_dataset(tokjax.open_dataset(other), tmp_path / "ids.npy", overwrite=True)
+
+
+@pytest.mark.parametrize("call", ["merge", "convert"])
+def test_another_dataset_is_not_replaced(call, tmp_path):
+    for name in ("data", "other"):
+        tokjax.write_dataset([name], FIELD, tmp_path / name)
+    tokjax.datasets.export_dataset(tokjax.open_dataset(tmp_path / "other"), tmp_path / "ids.npy")
+    replace = {
+        "merge": partial(tokjax.datasets.merge_datasets, [tmp_path / "other"]),
+        "convert": partial(tokjax.datasets.convert_dataset, tmp_path / "ids.npy", TOKENIZER),
+    }[call]
     with pytest.raises(tokjax.errors.DatasetExistsError, match=r"data exists; to replace it"):
-        tokjax.datasets.convert_dataset(tmp_path / "ids.npy", TOKENIZER, root / "data")
-    with pytest.raises(tokjax.errors.DatasetExistsError, match=r"data exists; to replace it"):
-        tokjax.datasets.merge_datasets([other], root / "data")
+        replace(tmp_path / "data")
+
+
+def test_plans(tmp_path):
+    tokjax.write_dataset(make_records(40), FIELD, tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    plans = tmp_path / "plans"
+
+    def load():
+        return tokjax.PlannedLoader(dataset, batch_size=4, block_size=40, window=7, plan_dir=plans, pad_id=0)
+
+    expected = load().batch_at(3)
+    for _ in count_kill_points(load, lambda: shutil.rmtree(plans, ignore_errors=True)):
+        loader = load()
+        assert are_equal(loader.batch_at(3), expected)
+        documents = np.concatenate([np.unique(batch.document_ids) for batch in loader])
+        assert sorted(documents[documents >= 0].tolist()) == list(range(40))
+        assert len(list(plans.iterdir())) == 3
 
 
 def test_replacing_a_bundle(template, root):
@@ -115,7 +150,7 @@ def test_replacing_a_bundle(template, root):
         if bundle.exists():
             assert load_training_bundle(bundle).trained.merges in (old.merges, new.merges)
         else:
-            with pytest.raises(ValueError, match=r"run it again, or rename bundle\.replaced to bundle"):
+            with pytest.raises(ValueError, match=r"or rename bundle\.replaced\.partial to bundle"):
                 load_training_bundle(bundle)
         replace()
         assert load_training_bundle(bundle).trained.merges == new.merges

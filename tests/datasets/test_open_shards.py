@@ -10,7 +10,7 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.datasets.test_conversion import TOKENIZER
-from tokjax.datasets.open_shards import get_max_held_shards, get_max_open_shards
+from tokjax.datasets.downloads import get_max_held_shards, get_max_open_shards
 
 FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4)
 
@@ -55,7 +55,7 @@ def test_unknown_file_limit(monkeypatch):
 
 
 def test_deleted_datasets_free_their_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.open_shards._MAX_OPEN", 4)
+    monkeypatch.setattr("tokjax.datasets.downloads._MAX_OPEN", 4)
     tokjax.write_dataset(CORPUS, FIELD, tmp_path / "data", shard_size=1)
     for _ in range(3):
         dataset = tokjax.open_dataset(tmp_path / "data")

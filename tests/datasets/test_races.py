@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import tokjax
-from tokjax.datasets import dataset_files, opening
+from tokjax.datasets import dataset_files, dataset_types as opening
 
 FIELD = tokjax.PackedTokenField(tokjax.byte_level(["</s>"], eos_token="</s>"), chunk_tokens=4)
 SHARD = "shard-00001.tokens.npy"
@@ -84,22 +84,27 @@ def test_replacement_while_the_dataset_is_opened(old, monkeypatch, name, when):
         assert read_text(dataset, 1) == "dddd"
 
 
-def test_replacement_with_other_shapes_while_the_dataset_is_opened(old, monkeypatch):
-    """The manifest that was read does not match the files any more, so the new one is opened."""
-    read = opening.read_manifest_and_identity
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+def test_change_after_the_manifest_was_read(old, monkeypatch, change):
+    """The manifest does not match the files any more. A new dataset with other shapes is opened."""
+    read, texts = opening.read_manifest_and_identity, ["longer than that", "d", "more"]
 
-    def read_and_replace(directory):
+    def read_and_change(directory):
         result = read(directory)
         monkeypatch.undo()
-        write(old, ["longer than that", "d", "more"], overwrite=True)
+        write(old, texts, overwrite=True) if change == "replaced" else shutil.rmtree(old)
         return result
 
-    monkeypatch.setattr(opening, "read_manifest_and_identity", read_and_replace)
-    assert [read_text(tokjax.open_dataset(old), row) for row in range(3)] == ["longer than that", "d", "more"]
+    monkeypatch.setattr(opening, "read_manifest_and_identity", read_and_change)
+    if change == "replaced":
+        assert [read_text(tokjax.open_dataset(old), row) for row in range(3)] == texts
+    else:
+        with pytest.raises(tokjax.errors.DatasetError):
+            tokjax.open_dataset(old)
 
 
 def test_dataset_is_missing_between_two_renames(old, monkeypatch):
-    moved = old.with_name("data.replaced")
+    moved = old.with_name("data.replaced.partial")
     old.rename(moved)
     sleeps = []
     monkeypatch.setattr(opening.time, "sleep", lambda _: sleeps.append(1) or moved.rename(old))
@@ -107,23 +112,10 @@ def test_dataset_is_missing_between_two_renames(old, monkeypatch):
     assert sleeps == [1]
 
 
-def test_deletion_while_the_dataset_is_opened(old, monkeypatch):
-    read = opening.read_manifest_and_identity
-
-    def read_and_delete(directory):
-        result = read(directory)
-        shutil.rmtree(old)
-        return result
-
-    monkeypatch.setattr(opening, "read_manifest_and_identity", read_and_delete)
-    with pytest.raises(tokjax.errors.DatasetError):
-        tokjax.open_dataset(old)
-
-
 def test_replaced_shard_is_verified_again(old, monkeypatch):
     dataset = tokjax.open_dataset(old)
     assert read_text(dataset, 1) == "bbbb"
-    monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.open_shards.OpenShards())
+    monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.downloads.OpenShards())
     shard, contents = old / SHARD, (old / SHARD).read_bytes()
     status = shard.stat()
     altered = contents.replace(contents[-4:], b"abcd")

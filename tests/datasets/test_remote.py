@@ -10,8 +10,7 @@ import pytest
 
 import tokjax
 from tests.cli.test_commands import get_output
-from tests.conftest import CORPUS
-from tests.datasets.test_resuming import FIELDS, OPTIONS, TEXTS, StoppedError, stop_after_documents
+from tests.datasets.test_resuming import FIELDS, OPTIONS, TEXTS
 from tests.support.rejections import rejects
 from tokjax.trainer import count_pretokens
 
@@ -27,13 +26,6 @@ def url(request, tmp_path):
 def read_files(url):
     system, root = fsspec.core.url_to_fs(url)
     return {path.rsplit("/", 1)[-1]: system.cat_file(path) for path in system.ls(root, detail=False)}
-
-
-def interrupt(monkeypatch, url, stop):
-    """Writes a part of the dataset of `TEXTS`."""
-    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
-    with pytest.raises(StoppedError):
-        tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -122,49 +114,6 @@ def test_directories_without_a_dataset(url):
         tokjax.open_dataset(f"{url}/none")
 
 
-def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
-    for stop in (20, 45):
-        interrupt(monkeypatch, url, stop)
-        with pytest.raises(tokjax.errors.DatasetIncompleteError, match="its writer did not finish; run"):
-            tokjax.open_dataset(url)
-    with pytest.raises(tokjax.errors.DatasetMismatchError, match="was started with another source"):
-        tokjax.write_dataset(["other", *TEXTS], FIELDS["packed"], url, **OPTIONS)
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "here", **OPTIONS)
-    expected = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert read_files(url) == expected
-
-
-@pytest.mark.parametrize(
-    ("damaged", "texts", "message"),
-    [
-        (None, ["other", *TEXTS], "was started with another source"),
-        ("shard-00000.tokens.npy", TEXTS, r"tokens\.npy, .* is missing or was altered; to start over"),
-        ("progress.jsonl", TEXTS, r"/progress\.jsonl is damaged.*pass overwrite=True"),
-    ],
-)
-def test_useless_leftovers_are_deleted(url, monkeypatch, damaged, texts, message):
-    interrupt(monkeypatch, url, 45)
-    if damaged:
-        system, root = fsspec.core.url_to_fs(url)
-        system.pipe_file(f"{root}/{damaged}", system.cat_file(f"{root}/{damaged}")[1:])
-    with pytest.raises(tokjax.errors.DatasetError, match=f"^{url}.*{message}"):
-        tokjax.write_dataset(texts, FIELDS["packed"], url, **OPTIONS)
-    tokjax.write_dataset(texts, FIELDS["packed"], url, overwrite=True, **OPTIONS)
-    written = tokjax.open_dataset(url)
-    written.verify()
-    assert len(written) == len(texts)
-
-
-def test_overwrite_deletes_files_of_an_interrupted_writer(url, tmp_path, monkeypatch):
-    interrupt(monkeypatch, url, 45)
-    assert "shard-00003.tokens.npy" in read_files(url)
-    tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], url, overwrite=True, **OPTIONS)
-    tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], tmp_path / "here", **OPTIONS)
-    expected = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert read_files(url) == expected
-
-
 def test_messages_name_the_url(url, tmp_path):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)
@@ -203,24 +152,6 @@ def test_unknown_url_schemes(monkeypatch, tmp_path):
         match="^nosuch://a/b needs a package that is not installed: Install .*; pip install no_such_backend",
     ):
         tokjax.open_dataset("nosuch://a/b")
-
-
-def test_existing_datasets(url):
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)  # (no change)
-    with pytest.raises(tokjax.errors.DatasetExistsError, match="to replace it, pass overwrite=True"):
-        tokjax.write_dataset(CORPUS, FIELDS["packed"], url, **OPTIONS)
-    tokjax.write_dataset(CORPUS, FIELDS["packed"], url, overwrite=True, **OPTIONS)
-    assert len(tokjax.open_dataset(url)) == len(CORPUS)
-
-
-def test_concurrent_writers(url):
-    def texts():
-        yield TEXTS[0]
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="another process is writing"):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
-
-    tokjax.write_dataset(texts(), FIELDS["packed"], url)
 
 
 def test_sources_at_urls(url, tmp_path):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,8 @@ from tests.conftest import CORPUS
 from tests.datasets.test_executors import RecordingExecutor
 from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.hypothesis_profiles import get_max_examples
-from tokjax.datasets import shards as shards_module
+from tokjax.datasets import shard_writing as shards_module
 from tokjax.errors import (
-    DatasetCorruptError,
     DatasetExistsError,
     DatasetIncompleteError,
     DatasetMismatchError,
@@ -35,7 +35,29 @@ OPTIONS = {"shard_size": 150}
 
 
 def read_files(path):
-    return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+    """Returns the contents of the files of a directory, or of a URL in memory."""
+    if isinstance(path, Path):
+        return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+    system = pytest.importorskip("fsspec").filesystem("memory")
+    return {entry.rsplit("/", 1)[-1]: system.cat_file(entry) for entry in system.ls(path, detail=False)}
+
+
+def change_file(target, name, change):
+    """Changes a file that an interrupted writer of a path or URL left."""
+    if isinstance(target, Path):
+        path = target.with_name("data.incomplete") / name
+        path.write_bytes(change(path.read_bytes()))
+    else:
+        system = pytest.importorskip("fsspec").filesystem("memory")
+        system.pipe_file(f"{target}/{name}", change(system.cat_file(f"{target}/{name}")))
+
+
+@pytest.fixture(params=["path", "url"])
+def target(request, tmp_path):
+    if request.param == "path":
+        return tmp_path / "data"
+    pytest.importorskip("fsspec")
+    return f"memory://{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="module")
@@ -101,15 +123,20 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shar
 
 class TestInterruptedRun:
     @pytest.fixture
-    def interrupted(self, tmp_path, monkeypatch):
+    def interrupted(self, target, monkeypatch):
         monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
-        with pytest.raises(StoppedError):
-            tokjax.write_dataset(
-                stop_after_documents(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS
-            )
-        return tmp_path / "data"
+        for stop in (10, 45):
+            with pytest.raises(StoppedError):
+                tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], target, **OPTIONS)
+            with pytest.raises(DatasetIncompleteError, match="its writer did not finish"):
+                tokjax.open_dataset(target)
+        return target
 
-    def test_another_source(self, interrupted):
+    def test_same_source(self, interrupted, complete_dataset):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
+        assert read_files(interrupted) == complete_dataset["packed"]
+
+    def test_another_source(self, interrupted, complete_dataset):
         for texts, message in (
             (["other", *TEXTS[1:]], r"another source \(documents 0 to \d differ\)"),
             (TEXTS[:3], r"another source \(it now ends after 3 documents\)"),
@@ -117,31 +144,6 @@ class TestInterruptedRun:
         ):
             with pytest.raises(DatasetMismatchError, match=message):
                 tokjax.write_dataset(texts, FIELDS["packed"], interrupted, **OPTIONS)
-        others = ["other", *TEXTS]
-        tokjax.write_dataset(others, FIELDS["packed"], interrupted, overwrite=True, **OPTIONS)
-        assert len(tokjax.open_dataset(interrupted)) == len(others)
-
-    def test_other_options(self, interrupted):
-        other = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
-        with pytest.raises(DatasetMismatchError, match=r"started with options=.*pass overwrite=True"):
-            tokjax.write_dataset(TEXTS, other, interrupted, **OPTIONS)
-        with pytest.raises(DatasetMismatchError, match=r"was started with shard_size=150, not 151"):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, shard_size=151)
-        tokjax.write_dataset(TEXTS, other, interrupted, overwrite=True, **OPTIONS)
-        assert tokjax.open_dataset(interrupted).chunk_tokens == 7
-
-    @pytest.mark.parametrize("damage", ["plan", "shard", "record"])
-    def test_restarts_with_unread_iterator(self, interrupted, damage):
-        incomplete, field = interrupted.with_name("data.incomplete"), FIELDS["packed"]
-        if damage == "plan":
-            field = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
-        else:
-            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
-            (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
-        tokjax.write_dataset(iter(TEXTS), field, interrupted, overwrite=True, **OPTIONS)
-        assert len(tokjax.open_dataset(interrupted)) == len(TEXTS)
-
-    def test_cannot_restart_with_consumed_iterator(self, interrupted):
         with pytest.raises(
             DatasetMismatchError,
             match=r"another source \(.*\); pass the same one, or one that can be read again: part of",
@@ -149,46 +151,55 @@ class TestInterruptedRun:
             tokjax.write_dataset(
                 iter(["other", *TEXTS]), FIELDS["packed"], interrupted, overwrite=True, **OPTIONS
             )
+        tokjax.write_dataset(TEXTS[3:], FIELDS["packed"], interrupted, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(interrupted)) == len(TEXTS) - 3
+        assert read_files(interrupted).keys() < complete_dataset["packed"].keys()  # (without old shards)
 
-    def test_another_tokenizer(self, interrupted):
-        other = tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
-        with pytest.raises(DatasetMismatchError, match="started with vocab_size=258, not 257"):
-            tokjax.write_dataset(TEXTS, other, interrupted, **OPTIONS)
+    @pytest.mark.parametrize(
+        ("field", "shard_size", "message"),
+        [
+            (tokjax.PackedTokenField(TOKENIZER, 7), 150, "started with options=.*pass overwrite=True"),
+            (FIELDS["packed"], 151, "was started with shard_size=150, not 151"),
+            (
+                tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"])),
+                150,
+                "started with vocab_size=258, not 257",
+            ),
+        ],
+    )
+    def test_other_options(self, interrupted, field, shard_size, message):
+        with pytest.raises(DatasetMismatchError, match=message):
+            tokjax.write_dataset(TEXTS, field, interrupted, shard_size=shard_size)
+        tokjax.write_dataset(iter(TEXTS), field, interrupted, shard_size=shard_size, overwrite=True)
+        assert tokjax.open_dataset(interrupted).field == field
 
-    def test_altered_shard_or_record(self, interrupted):
-        shard = interrupted.with_name("data.incomplete") / "shard-00000.tokens.npy"
-        shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
-        with pytest.raises(
-            DatasetMismatchError,
-            match=r"shard-00000\.tokens\.npy.*altered; to start over, pass overwrite=True",
-        ):
+    @pytest.mark.parametrize(
+        ("name", "change", "error", "message"),
+        [
+            (
+                "shard-00000.tokens.npy",
+                lambda data: data[1:],
+                "Mismatch",
+                "altered; to start over, pass",
+            ),
+            (
+                "progress.jsonl",
+                lambda data: data.replace(b"shard-00000", b"shard-00001", 1),
+                "Corrupt",
+                r"/progress\.jsonl was altered: .*; to start over, pass overwrite=True, or del",
+            ),
+            ("progress.jsonl", lambda data: data[1:], "Corrupt", r"progress\.jsonl is damaged.*pass overw"),
+        ],
+    )
+    def test_altered_shard_or_record(self, interrupted, complete_dataset, name, change, error, message):
+        change_file(interrupted, name, change)
+        with pytest.raises(getattr(tokjax.errors, f"Dataset{error}Error"), match=message):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
-        record = interrupted.with_name("data.incomplete") / "progress.jsonl"
-        complete_dataset = record.read_text()
-        record.write_text(complete_dataset.replace("shard-00000", "shard-00001", 1))
-        with pytest.raises(
-            DatasetCorruptError,
-            match=r"incomplete/progress\.jsonl was altered: .*; to start over, pass overwrite=True, or del",
-        ):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
-        record.write_text(complete_dataset.replace("{", "", 1))
-        with pytest.raises(DatasetCorruptError, match=r"progress\.jsonl is damaged"):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
-
-    def test_truncated_progress_record(self, interrupted, complete_dataset):
-        record = interrupted.with_name("data.incomplete") / "progress.jsonl"
-        record.write_bytes(record.read_bytes()[:-3])
-        tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
+        tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], interrupted, overwrite=True, **OPTIONS)
         assert read_files(interrupted) == complete_dataset["packed"]
 
-    def test_kill_after_the_manifest_was_written(self, interrupted, complete_dataset, monkeypatch):
-        def raise_interrupt(*_):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr("tokjax._util.atomic_files._move_to_target", raise_interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
-        monkeypatch.undo()
+    def test_truncated_progress_record(self, interrupted, complete_dataset):
+        change_file(interrupted, "progress.jsonl", lambda data: data[:-3])
         tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
         assert read_files(interrupted) == complete_dataset["packed"]
 
@@ -207,7 +218,14 @@ def test_source_with_more_documents(tmp_path, monkeypatch):
 
 
 class TestFinishedDataset:
-    def test_damaged_dataset_is_only_replaced_with_overwrite(self, path):
+    @pytest.fixture
+    def finished(self, target):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], target, **OPTIONS)
+        return target
+
+    def test_damaged_dataset_is_only_replaced_with_overwrite(self, tmp_path):
+        path = tmp_path / "data"
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], path, **OPTIONS)
         shard = path / "shard-00001.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
         with pytest.raises(DatasetExistsError, match="is damaged: .*; to write it again, pass over"):
@@ -216,19 +234,12 @@ class TestFinishedDataset:
         tokjax.write_dataset(TEXTS, FIELDS["packed"], path, overwrite=True, **OPTIONS)
         tokjax.open_dataset(path).verify()
 
-    @pytest.fixture
-    def path(self, tmp_path):
-        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
-        return tmp_path / "data"
-
-    def test_is_not_written_again(self, path, monkeypatch):
-        before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
+    def test_is_not_written_again(self, finished, monkeypatch):
         monkeypatch.setattr("tokjax.datasets.shard_writing.encode_documents", None)  # (any call would fail)
-        again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
+        again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], finished, **OPTIONS)
         assert again.num_documents == len(TEXTS)
-        assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
 
-    def test_is_not_replaced_by_another_dataset(self, path):
+    def test_is_not_replaced_by_another_dataset(self, finished):
         for texts, message in (
             (
                 TEXTS[:-1],
@@ -238,10 +249,12 @@ class TestFinishedDataset:
             ([*TEXTS[:-1], "other"], r"documents \d+ to 59 differ"),
         ):
             with pytest.raises(DatasetExistsError, match=message):
-                tokjax.write_dataset(texts, FIELDS["packed"], path, **OPTIONS)
+                tokjax.write_dataset(texts, FIELDS["packed"], finished, **OPTIONS)
         other = tokjax.PackedTokenField(TOKENIZER, add_eos_between_docs=False)
         with pytest.raises(DatasetExistsError, match="written with options=.*to replace it, pass over"):
-            tokjax.write_dataset(TEXTS, other, path, **OPTIONS)
+            tokjax.write_dataset(TEXTS, other, finished, **OPTIONS)
+        tokjax.write_dataset(CORPUS, other, finished, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(finished)) == len(CORPUS)
 
 
 def test_full_disk(tmp_path, monkeypatch, complete_dataset):
@@ -263,33 +276,42 @@ def test_full_disk(tmp_path, monkeypatch, complete_dataset):
 
 
 WRITER = """
-import sys
+import contextlib, sys
+from concurrent.futures import ProcessPoolExecutor
 import tokjax
-from tests.datasets.test_resuming import FIELDS, OPTIONS, TEXTS
-import tokjax.datasets.writer
-tokjax.datasets.shard_writing._BATCH_SIZE = 60
-name, path = sys.argv[1:]
-print("ready", flush=True)
-tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
+from tests.datasets.test_resuming import FIELDS
+
+if __name__ == "__main__":
+    tokjax.datasets.shard_writing._BATCH_SIZE = tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE = 60
+    name, source, path = sys.argv[1:]
+    with ProcessPoolExecutor(2) if name == "processes" else contextlib.nullcontext() as executor:
+        if executor:
+            executor.submit(int).result()
+        print("ready", flush=True)
+        tokjax.write_dataset(
+            source, FIELDS.get(name, FIELDS["packed"]), path, separator="|", executor=executor, shard_size=150
+        )
 """
 
 
 @pytest.mark.slow
-@fields
+@pytest.mark.parametrize("name", [*FIELDS, "processes"])
 def test_killed_writers(name, tmp_path):
-    """Kills writers after increasing times, until one finishes."""
-    path, kills = tmp_path / "data", 0
+    """Kills writers, with their worker processes, after increasing times, until one finishes."""
+    path, source, kills = tmp_path / "data", tmp_path / "a.txt", 0
+    source.write_text("|".join(TEXTS * 4))
     for attempt in range(60):
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, name, path],
+            [sys.executable, "-c", WRITER, name, str(source), path],
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            start_new_session=True,
         )
         assert writer.stdout.readline() == b"ready\n"
         try:
             writer.wait(timeout=0.01 * 1.4**attempt)
         except subprocess.TimeoutExpired:
-            os.kill(writer.pid, signal.SIGKILL)
+            os.killpg(writer.pid, signal.SIGKILL)
             writer.wait()
             kills += 1
         finally:
@@ -299,17 +321,18 @@ def test_killed_writers(name, tmp_path):
         with pytest.raises(DatasetIncompleteError, match="the path does not exist|its writer did not finish"):
             tokjax.open_dataset(path)
     assert kills > 3
-    tokjax.write_dataset(TEXTS * 4, FIELDS[name], tmp_path / "expected", shard_size=150)
+    field = FIELDS.get(name, FIELDS["packed"])
+    tokjax.write_dataset(source, field, tmp_path / "expected", separator="|", shard_size=150)
     assert read_files(path) == read_files(tmp_path / "expected")
 
 
-def test_concurrent_writers(tmp_path):
+def test_concurrent_writers(target):
     def texts():
         yield TEXTS[0]
-        with pytest.raises(DatasetExistsError, match=r"another process is writing .*data\.lock"):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data")
+        with pytest.raises(DatasetExistsError, match="another process is writing"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], target)
 
-    tokjax.write_dataset(texts(), FIELDS["packed"], tmp_path / "data")
+    tokjax.write_dataset(texts(), FIELDS["packed"], target)
 
 
 def test_executors(tmp_path, complete_dataset, monkeypatch):

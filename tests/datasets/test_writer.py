@@ -1,6 +1,7 @@
 """Tests of writing dataset directories, and of reading them back."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -59,38 +60,14 @@ def test_windows_across_shards(written, tokenizer, corpus):
             dataset.gather([wrong], 3)
 
 
-def test_custom_document_ids(field, tmp_path):
-    documents = [(7, "low"), (2**63, "lower"), (7, "")]
-    tokjax.write_dataset(documents, field, tmp_path / "data", shard_size=1)
-    dataset = tokjax.open_dataset(tmp_path / "data")
-    assert dataset.documents["doc_id"].tolist() == [7, 2**63, 7]
-
-
-def test_no_documents(field, tmp_path, tokenizer):
-    assert tokjax.write_dataset([], field, tmp_path / "data").num_items == 0
-    dataset = tokjax.open_dataset(tmp_path / "data")
-    assert dataset.num_documents == len(dataset.documents) == 0
-    assert dataset.read(0, 0).tolist() == []
-    without = tokjax.PackedTokenField(tokenizer, add_eos_between_docs=False)
-    tokjax.write_dataset(["", ""], without, tmp_path / "empty")
-    empty = tokjax.open_dataset(tmp_path / "empty")
-    assert empty.num_documents == 2
-    assert empty.num_tokens == 0
-    assert empty.document(1).tolist() == []
-
-
-def test_each_document_begins_with_bos(tmp_path):
-    tokenizer = tokjax.byte_level_bpe(
-        BYTES, special_tokens={"<s>": 256, "</s>": 257}, bos_token="<s>", eos_token="</s>"
-    )
-    tokjax.write_dataset(["a", "", "b"], tokjax.PackedTokenField(tokenizer), tmp_path / "both")
-    both = tokjax.open_dataset(tmp_path / "both")
-    assert [ids.tolist() for ids in both] == [[256, 97, 257], [256, 257], [256, 98, 257]]
+def test_documents_without_ids(tmp_path):
     plain = tokjax.PackedTokenField(tokjax.byte_level_bpe(BYTES), add_eos_between_docs=False)
-    tokjax.write_dataset(["a", "b"], plain, tmp_path / "none")
-    dataset = tokjax.open_dataset(tmp_path / "none")
-    assert dataset.read(0, 2).tolist() == [97, 98]
+    tokjax.write_dataset(["", "ab", ""], plain, tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert [ids.tolist() for ids in dataset] == [[], [97, 98], []]
     assert dataset.manifest.plan.data_dtype == "uint8"
+    tokjax.write_dataset(["", ""], plain, tmp_path / "empty")
+    assert tokjax.open_dataset(tmp_path / "empty").read(0, 0).tolist() == []
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(65_536, "uint16"), (65_537, "uint32")])
@@ -151,16 +128,18 @@ def test_special_tokens_in_documents(tokenizer, tmp_path):
 
 
 class TestExistingDataset:
-    def test_overwrite(self, written, field):
-        tokjax.write_dataset(["low"], field, written, overwrite=True)
-        assert tokjax.open_dataset(written).num_documents == 1
-        assert sorted(p.name for p in written.parent.iterdir()) == ["data"]
-
     def test_other_files_are_not_deleted(self, written, field, tmp_path):
-        (tmp_path / "app").mkdir()
-        (tmp_path / "app" / "manifest.json").write_text('{"name": "x"}')
-        with pytest.raises(DatasetExistsError, match="is not a dataset, so it is not replaced"):
-            tokjax.write_dataset(["a"], field, tmp_path / "app", overwrite=True)
+        for name, text in (("manifest.json", '{"name": "x"}'), ("cat.jpg", "cat")):
+            (tmp_path / "app").mkdir(exist_ok=True)
+            (tmp_path / "app" / name).write_text(text)
+            with pytest.raises(DatasetExistsError, match="is not a dataset, so it is not replaced"):
+                tokjax.write_dataset(["a"], field, tmp_path / "app", overwrite=True)
+            assert (tmp_path / "app" / name).read_text() == text
+        with pytest.raises(
+            DatasetExistsError,
+            match=r"app exists \(.*\); to replace a dataset, pass overwrite=True; otherwise pass another",
+        ):
+            tokjax.write_dataset(["a"], field, tmp_path / "app")
         (written / "checkpoint.npz").write_bytes(b"precious")
         with pytest.raises(DatasetExistsError, match=r"holds 'checkpoint\.npz'.*move it away"):
             tokjax.write_dataset(["a"], field, written, overwrite=True)
@@ -179,49 +158,18 @@ class TestExistingDataset:
         assert tokjax.open_dataset(written).num_documents == 1
         assert (tmp_path / "link").is_symlink()
 
-    def test_directory_that_is_not_a_dataset_is_never_replaced(self, field, tmp_path):
-        (tmp_path / "photos").mkdir()
-        (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
-        with pytest.raises(
-            DatasetExistsError,
-            match=r"photos exists \(.* is not a dataset: .*\); to replace a dataset, pass overwrite=True; "
-            "otherwise pass another path",
-        ):
-            tokjax.write_dataset(["a"], field, tmp_path / "photos")
-        with pytest.raises(DatasetExistsError, match="is not a dataset, so it is not replaced"):
-            tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
-        assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
-
-    @pytest.mark.parametrize("contents", ["notes", "dataset"])
-    @pytest.mark.parametrize("exists", [False, True])
-    def test_unrelated_directory_named_replaced_is_kept(self, field, tmp_path, contents, exists):
-        """Neither renamed to the target nor deleted, even if it is a dataset."""
-        moved = tmp_path / "data.replaced"
-        moved.mkdir()
-        if contents == "notes":
-            (moved / "notes.txt").write_text("mine")
-        else:
-            tokjax.write_dataset(["mine"], field, moved, overwrite=True)
-        if exists:
-            tokjax.write_dataset(["a"], field, tmp_path / "aside")
-            (tmp_path / "aside").rename(tmp_path / "data")
-        before = {path.name: path.read_bytes() for path in moved.iterdir()}
-        with pytest.raises(
-            DatasetExistsError,
-            match=r"data\.replaced is in the way: no writer made it, so it is neither .*; move it away",
-        ):
-            tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
-        assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
-        assert (tmp_path / "data").exists() == exists
-
-    def test_failed_replacement(self, written, field):
-        def raise_after_one_document():
-            yield "low"
-            raise RuntimeError("the source broke")
-
-        with pytest.raises(RuntimeError, match="the source broke"):
-            tokjax.write_dataset(raise_after_one_document(), field, written, overwrite=True)
-        tokjax.open_dataset(written).verify()
+    def test_directories_of_killed_writers_with_other_files_are_kept(self, field, tmp_path):
+        tokjax.write_dataset(["a"], field, tmp_path / "data")
+        for name in ("data.replaced.partial", "data.deleted.partial"):
+            tokjax.write_dataset(["mine"], field, tmp_path / name)
+            (tmp_path / name / "notes.txt").write_text("mine")
+            with pytest.raises(
+                DatasetExistsError, match=r"partial holds 'notes.txt', .*not deleted; move it away"
+            ):
+                tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
+            assert tokjax.open_dataset(tmp_path / name).num_documents == 1
+            shutil.rmtree(tmp_path / name)
+        assert tokjax.open_dataset(tmp_path / "data").num_documents == 1
 
 
 @pytest.mark.parametrize("field", [tokjax.RawTextField, "packed", None])

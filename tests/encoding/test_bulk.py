@@ -84,8 +84,8 @@ def test_file_batches_contain_the_documents(tokenizer, corpus, tmp_path, monkeyp
 
 
 def test_counting_invalid_texts(tokenizer):
-    for wrong in (bytearray(b"abc"), 3, None):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"not {type(wrong).__name__}"):
+    for wrong, expected in ((bytearray(b"abc"), "str or bytes, not bytearray"), (3, "an iterable, not 3")):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=expected):
             tokjax.count_tokens(tokenizer, wrong)
 
 
@@ -105,6 +105,8 @@ def test_invalid_arguments_raise_before_iteration(tokenizer, tmp_path):
     with pytest.raises(InvalidArgumentError, match="pass None if each file is one document"):
         tokjax.encode_files(tokenizer, write_file(tmp_path / "a", b"a"), separator="")
     for arguments, message in (
+        ({"separator": "\ud800"}, "which no file in UTF-8 contains"),
+        ({"separator": None, "progress": np.ones(2)}, "progress must be one value, not the array"),
         ({"separator": b"\n"}, "separator must be str or None, not bytes"),
         ({"separator": None, "threads": 0}, "threads must be at least 1"),
     ):

@@ -166,8 +166,9 @@ class TestTemplates:
         ({"truncation_side": "up"}, r"truncation_side must be 'left' or 'right', not 'up'"),
         ({"max_length": 0}, r"max_length must be at least 1, not 0"),
         ({"max_length": 1}, r"max_length is 1, and the tokenizer's template alone has 2 tokens"),
-        ({"pairs": ["a", "b"]}, r"pairs must be a sequence of as many texts as texts has \(1\)"),
-        ({"pairs": "a"}, r"pairs must be a sequence of as many texts as texts has \(1\).*; got 'a'"),
+        ({"pairs": ["a", "b"]}, r"pairs must have as many texts as texts has \(1\), not 2"),
+        ({"pairs": "a"}, r"pairs is one text; pass \[text\]"),
+        ({"pairs": 3}, r"pairs must be a sequence, .* not a int; pass list\(pairs\)"),
         ({"is_pretokenized": True}, r"text 0 is 'to be'; split it into words, or omit is_pretokenized"),
     ],
 )

@@ -1,10 +1,13 @@
 """Tests that encoding functions have the same options and defaults, return equal ids, and report misuse."""
 
+import contextlib
 import copy
 import inspect
+import itertools
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 import tokjax
@@ -38,15 +41,6 @@ def get_defaults(function):
     return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
-def test_all_functions_have_the_same_defaults():
-    for function in (*ALL, tokjax.encode_chat, tokjax.PackedTokenField):
-        assert [get_defaults(function)[name] for name in SPECIAL] == [(), "all"], function
-    for function in ALL:
-        assert get_defaults(function)["add_special_tokens"] is True, function
-    for function in MANY_TEXTS:
-        assert get_defaults(function)["threads"] is None, function
-
-
 def test_arrays_and_files_have_the_options_of_batches():
     batch = get_defaults(tokjax.encode_batch_result)
     arrays = get_defaults(tokjax.encode_to_array)
@@ -55,13 +49,13 @@ def test_arrays_and_files_have_the_options_of_batches():
     assert set(batch) - files == {"texts", "pairs", "truncation", "is_pretokenized"}
 
 
-@pytest.mark.parametrize("function", [*ONE_TEXT, *MANY_TEXTS])
+@pytest.mark.parametrize("function", [*ALL, tokjax.encode_chat, tokjax.PackedTokenField])
 def test_defaults_are_those_of_the_encode_options(function):
     required = {"max_length", "truncation"} if function is tokjax.encode_windows else set()
-    defaults = {
-        name: value for name, value in get_defaults(function).items() if name in DEFAULTS.keys() - required
-    }
-    assert defaults == {name: DEFAULTS[name] for name in defaults}
+    defaults = {name: value for name, value in get_defaults(function).items() if name in DEFAULTS}
+    names = {*SPECIAL} | ({"add_special_tokens"} if function in ALL else set())
+    assert names | ({"threads"} if function in MANY_TEXTS else set()) <= defaults.keys()
+    assert all(value == DEFAULTS[name] for name, value in defaults.items() if name not in required)
     assert get_defaults(tokjax.encode_batch_result).items() >= DEFAULTS.items()
 
 
@@ -110,6 +104,24 @@ def test_registered_encoders_have_the_same_defaults():
         assert len(functions) > 1
         for function in functions:
             assert get_defaults(function)["add_special_tokens"] is True, function
+
+
+@pytest.mark.parametrize("function", [*ONE_TEXT[:3], *MANY_TEXTS[:6], tokjax.encode_chat])
+def test_values_of_another_type(function, tmp_path):
+    (tmp_path / "text").write_text("x")
+    texts = {tokjax.encode_files: [tmp_path / "text"], tokjax.encode_chat: [[], ""]}
+    arguments = tokjax.byte_level(), *texts.get(function, ["x" if function in ONE_TEXT else ["x"]])
+    defaults = get_defaults(function)
+    required = {"max_length": 9, "separator": None}
+    required = {name: required[name] for name in required if defaults.get(name) is inspect.Parameter.empty}
+    options = [name for name, value in defaults.items() if value is not inspect.Parameter.empty]
+    for name, wrong in itertools.product(options, (np.arange(2), [[]], {})):
+        with contextlib.suppress(tokjax.errors.InvalidArgumentError):
+            result = function(*arguments, **required | {name: wrong})
+            list(result) if function is tokjax.encode_files else None
+    message = "allowed_special.* must be a list of names, and one of them is {}"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        function(*arguments, **required, allowed_special=[{}])
 
 
 @pytest.fixture(scope="module")

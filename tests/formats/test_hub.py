@@ -125,12 +125,7 @@ class TestDownloads:
         model = train_sentencepiece_models()["bpe"].processor.serialized_model_proto()
         hub.add("a/pieces", {"tokenizer.model": model, "model.safetensors": WEIGHTS})
         assert tokjax.load_tokenizer("a/pieces") == tokjax.sentencepiece(model)
-        words = {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\nlow\n", "config.json": "{}", "vocab.json": "{}"}
-        hub.add("a/words", words)
-        assert tokjax.load_tokenizer("a/words") == tokjax.load_tokenizer(
-            write_files(words, tmp_path / "words")
-        )
-        assert sorted(hub.downloads) == ["config.json", "tokenizer.model", "vocab.txt"]
+        assert hub.downloads == ["tokenizer.model"]
         pair = {
             name: data for name, data in files.items() if "jinja" not in name and name != "tokenizer.json"
         }
@@ -205,60 +200,13 @@ class TestCache:
         expected = tokjax.load_tokenizer("a/b")
         hub.stop()
         assert tokjax.load_tokenizer("a/b") == expected
-        assert "hf://a/b@main: using the files in the cache, since the hub failed: " in caplog.text
+        assert "hf://a/b@main: using tokenizer.json in the cache, since the hub failed: " in caplog.text
         caplog.clear()
         with set_offline():
             assert tokjax.load_tokenizer("a/b") == expected
             assert tokjax.load_tokenizer("hf://a/b@main/tokenizer.json") == expected
             assert tokjax.load_tokenizer(f"a/b@{hub.repositories['a/b'].revisions['main']}") == expected
             assert tokjax.formats.load_chat_template("a/b", "rag") == RAG_TEMPLATE
-        assert not caplog.text
-
-    def test_caches_without_settings(self, hub, files, caplog):
-        """Another program has downloaded all files of one repository, and one file of the other."""
-        library = importlib.import_module("huggingface_hub")
-        hub.add("a/complete", files)
-        hub.add("a/b", files)
-        for file in files:
-            library.hf_hub_download("a/complete", file)
-        library.hf_hub_download("a/b", "tokenizer.json")
-        hub.stop()
-        assert tokjax.pad_id(tokjax.load_tokenizer("a/complete")) is not None
-        assert "but no" not in caplog.text
-        assert tokjax.pad_id(tokjax.load_tokenizer("a/b")) is None
-        assert (
-            "hf://a/b@main: the cache has tokenizer.json, but no tokenizer_config.json; if the" in caplog.text
-        )
-
-    def test_caches_with_another_tokenizer(self, hub, files, caplog):
-        """The path of a file was loaded. A load without it may have to read another file."""
-        nested = {f"sub/{name}": data for name, data in files.items()}
-        hub.add("a/b", files | nested)
-        pairs = {name: tokjax.load_tokenizer(f"hf://{name}/vocab.json") for name in ("a/b", "a/b@main/sub")}
-        with set_offline():
-            for name, pair in pairs.items():
-                assert tokjax.load_tokenizer(f"hf://{name}/vocab.json") == pair
-                assert not caplog.text
-                assert tokjax.load_tokenizer(f"hf://{name}") == pair
-                assert (
-                    f"hf://a/b@main{name.partition('main')[2]}: the cache has vocab.json and merges.txt, but "
-                    "no tokenizer.json; if the repository has one, the ids or the special tokens may differ"
-                ) in caplog.text
-                caplog.clear()
-        expected = tokjax.load_tokenizer("a/b")
-        with set_offline():
-            assert tokjax.load_tokenizer("a/b") == expected != pairs["a/b"]
-            assert not caplog.text
-
-    def test_files_that_are_known_to_be_missing(self, hub, files, caplog):
-        for name, removed in (("a/pair", {"tokenizer.json"}), ("a/plain", {"tokenizer_config.json"})):
-            hub.add(name, {file: data for file, data in files.items() if file not in removed})
-            expected = tokjax.load_tokenizer(name)
-            num_requests = len(hub.requests)
-            assert tokjax.load_tokenizer(name) == expected
-            assert len(hub.requests) == num_requests + 2  # not asked again for the missing file
-            with set_offline():
-                assert tokjax.load_tokenizer(name) == expected
         assert not caplog.text
 
     def test_prefetch(self, hub, files):
@@ -333,101 +281,79 @@ class TestCache:
 
 
 class TestErrors:
-    def check(self, name, message):
+    def check(self, name, *messages):
         with pytest.raises(NotFoundError) as raised:
             tokjax.load_tokenizer(name)
         assert isinstance(raised.value, FileNotFoundError)
-        assert re.search(message, str(raised.value)), str(raised.value)
+        for message in messages:
+            assert re.search(message, str(raised.value)), str(raised.value)
 
-    def test_missing_repository(self, hub, monkeypatch):
-        message = (
-            rf"{hub.url} has no repository 'a/b', or it is private; check the name; for a private repository"
+    def test_missing_repository(self, hub, files, monkeypatch):
+        error = (
+            rf"{hub.url} failed with RepositoryNotFoundError: .*, and its tokenizer at the revision 'main' is"
         )
-        self.check("hf://a/b", f"^'hf://a/b': {message}, run `hf auth login`, or set HF_TOKEN$")
-        self.check("a/b", f"^'a/b': no such file or directory, and {message}")
+        advice = "; check the name; if it is private, run `hf auth login`, or set HF_TOKEN$"
+        self.check("hf://a/b", f"^'hf://a/b': {error}", advice)
+        self.check("a/b", f"^'a/b': no such file or directory, and {error}", advice)
         hub.tokens = {"secret"}
         monkeypatch.setenv("HF_TOKEN", "secret")
-        self.check("a/b", message)
-
-    def test_missing_revision(self, hub, files):
+        self.check("a/b", error, advice)
         hub.add("a/b", files)
         tokjax.load_tokenizer("a/b")
-        self.check(
-            "a/b@v2", r"the repository 'a/b' has no revision 'v2'; pass a branch, .*: 'hf://a/b@main'$"
-        )
+        error = "RevisionNotFoundError: .*'v2' is not in the cache .*; pass a branch, .*: 'hf://a/b@main'$"
+        self.check("a/b@v2", error)
 
     def test_access(self, hub, files, monkeypatch):
         hub.tokens = {"reader", "stranger"}
         hub.add("a/gated", files, is_gated=True, readers=("reader",))
         hub.add("a/private", files, is_private=True, readers=("reader",))
-        gated = (
-            rf"'a/gated' is gated, and access was denied; accept its conditions at {hub.url}/a/gated, then"
-        )
-        private = "no repository 'a/private', or it is private"
         for token in ("", "stranger"):
             monkeypatch.setenv("HF_TOKEN", token)
-            self.check("a/gated", gated)
-            self.check("a/private", private)
+            self.check("a/gated", f"GatedRepoError: .*; accept its conditions at {hub.url}/a/gated, then run")
+            self.check("a/private", "RepositoryNotFoundError: .*; check the name; if it is private, run")
         monkeypatch.setenv("HF_TOKEN", "wrong")
-        self.check("a/gated", r"answered with the status 401, .*; the token may be invalid: run `hf auth")
+        self.check("a/gated", "401.*; check the network, HF_ENDPOINT and HF_TOKEN, or pass")
         monkeypatch.setenv("HF_TOKEN", "reader")
         assert tokjax.load_tokenizer("a/gated") == tokjax.load_tokenizer("a/private")
 
     def test_hub_that_fails(self, hub, files):
         hub.add("a/b", files)
-        hub.status = 404  # without the code of the hub
-        self.check("a/b", f"{hub.url} has no repository 'a/b', or it is private")
-        hub.status = 500
-        self.check(
-            "a/b",
-            r"answered with the status 500, and its tokenizer .* is not in the cache .*try again later$",
-        )
+        for hub.status in (404, 500):  # without the code of the hub
+            self.check("a/b", f"{hub.url} failed with .*{hub.status} .* is not in the cache .*; check the")
 
     @pytest.mark.parametrize("page", [b"<html>Please log in</html>", b"{}"])
     def test_server_that_is_not_a_hub(self, hub, files, page, caplog):
         hub.add("a/b", files)
         hub.page = page
         self.check(
-            "a/b",
-            rf"{hub.url} can't be reached or .*: ConnectionError: its answer is not that of "
-            r"a hub: \w+Error: .*; check the network and HF_ENDPOINT, or pass the path of its files$",
+            "a/b", rf"{hub.url} failed with \w+Error: .*; check the network, HF_ENDPOINT and HF_TOKEN, or"
         )
         hub.page = None
         tokenizer = tokjax.load_tokenizer("a/b")
         hub.page = page
         assert tokjax.load_tokenizer("a/b") == tokenizer
-        assert "using the files in the cache, since the hub failed: ConnectionError" in caplog.text
+        assert "using tokenizer.json in the cache, since the hub failed: " in caplog.text
 
     @pytest.mark.parametrize(
-        ("option", "value", "call"),
+        ("option", "call"),
         [
-            ("revision", "v2/x", "pass 'hf://a/b@v2%2Fx'"),
-            ("subfolder", "sub", "pass 'hf://a/b@main/sub'"),
-            ("token", "secret", "set HF_TOKEN, or run `hf auth login`"),
-            ("cache_dir", "here", "set HF_HUB_CACHE"),
-            ("local_files_only", True, "set HF_HUB_OFFLINE=1"),
+            ("revision", "pass 'hf://OWNER/NAME@REVISION'; a slash"),
+            ("token", "set HF_TOKEN, or run `hf auth"),
         ],
     )
-    def test_options_of_transformers(self, hub, option, value, call):
-        message = re.escape(f"load_tokenizer has no option {option!r}; {call}")
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"^{message}$"):
-            tokjax.load_tokenizer("a/b", **{option: value})
+    def test_options_of_transformers(self, hub, option, call):
+        message = f"^load_tokenizer has no option '{option}'; {call}"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.load_tokenizer("a/b", **{option: "x"})
         assert not hub.requests
 
-    def test_no_network(self, hub):
-        hub.stop()
-        self.check(
-            "a/b",
-            rf"^'a/b': no such file or directory, and {hub.url} can't be reached or .*tokenizer at the "
-            r"revision 'main' is not in the cache \S+hub: \w+: .*; check the network and HF_ENDPOINT",
-        )
-
-    def test_offline(self, hub, files):
+    def test_no_network(self, hub, files):
         hub.add("a/b", files)
-        message = "HF_HUB_OFFLINE is set, and its tokenizer .*; load it once without HF_HUB_OFFLINE, or"
         with set_offline():
-            self.check("a/b", message)
+            self.check("a/b", "OfflineModeIsEnabled: .*; load it once without HF_HUB_OFFLINE, or pass")
         assert not hub.requests
+        hub.stop()
+        self.check("a/b", r"failed with \w+: .* is not in the cache \S+hub; check the network, HF_ENDPOINT")
 
     def test_missing_library(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -457,8 +383,6 @@ class TestErrors:
         hub.add("a/large", files, reported_sizes={"tokenizer.json": 1 << 30})
         for name, message in {
             "a/model": r"contains no tokenizer .*, only \['model.safetensors'\]. Looked for",
-            "hf://a/model/model.safetensors": "the file has weights, not a tokenizer; for that of the "
-            "repository, pass 'hf://a/model@main'$",
             "a/large": r".*, tokenizer.json have 1,073,[0-9,]+ bytes; the limit is 536,870,912",
         }.items():
             with pytest.raises(FormatError, match=rf"^hf://a/\w+@main(/model\.\w+)?: {message}"):
@@ -470,13 +394,13 @@ class TestErrors:
             pytest.skip("this version of huggingface_hub does not report the progress of a file")
         hub.add("a/b", files, reported_sizes={"tokenizer.json": 10})
         self.check(
-            "a/b", "tokenizer.json has more than the 10 bytes that the hub announced; check the network"
+            "a/b", "tokenizer.json has more than the 10 bytes that the hub announced, .*; check the net"
         )
         hub.add("a/b", files)
         hub.truncated = {"tokenizer.json"}
-        self.check("a/b", "did not send all files, and .*Consistency check failed.*; check the network")
+        self.check("a/b", "Consistency check failed.*; check the network")
 
-    @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+    @pytest.mark.parametrize("code", [errno.EACCES, errno.ENOSPC])
     def test_cache_that_cannot_be_written(self, hub, files, monkeypatch, code):
         def fail(*_, **__):
             raise OSError(code, os.strerror(code), "cache")
@@ -486,9 +410,8 @@ class TestErrors:
         with pytest.raises(OSError, match="'cache'") as raised:
             tokjax.load_tokenizer("a/b")
         assert not isinstance(raised.value, NotFoundError)
-        notes = getattr(raised.value, "__notes__", [])
-        assert len(notes) == (code != errno.ENOSPC)
-        assert all("to the cache of huggingface_hub; set HF_HUB_CACHE" in note for note in notes)
+        [note] = raised.value.__notes__
+        assert "to the cache of huggingface_hub; set HF_HUB_CACHE" in note
 
     @pytest.mark.parametrize(
         "name", ["hf://", "hf://a/b@", "hf://datasets/a/b", "hf://spaces/a/b", "hf://ä/b", "hf://a/b/../c"]

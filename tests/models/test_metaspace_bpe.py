@@ -17,7 +17,7 @@ from tests.support.text_strategies import byte_strings, hard_texts
 from tokjax.bpe import array_engine, chunks, pre_tokenizers
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core.utf8 import is_encodable, to_utf8
-from tokjax.formats.huggingface import export
+from tokjax.formats.huggingface.tokenizer_json import build_tokenizer_json
 
 BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
 LETTERS = "▁abé日本中🙂\n"
@@ -64,7 +64,7 @@ texts = st.lists(
 
 @given(ours=draw_tokenizers(), drawn_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
 def test_ids_offsets_and_decoding_equal_the_library(ours, drawn_texts):
-    theirs = Tokenizer.from_str(json.dumps(export.build_tokenizer_json(ours)))
+    theirs = Tokenizer.from_str(json.dumps(build_tokenizer_json(ours)))
     drawn_texts = [text for text in drawn_texts if is_encodable(text)]
     # Repeat the texts until there is enough text for the array engine.
     copies = 1 + array_engine.FEW_CHARACTERS // (1 + sum(map(len, drawn_texts)))

@@ -116,8 +116,8 @@ def test_other_versions_of_the_class(corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(CUSTOM_FIELDS, 1000, WithNewOption)
     assert tokjax.open_dataset(tmp_path / "custom").field == WithNewOption(TOKENIZER, "<de>", 5, added=7)
     for field_type, message in (
-        (WithRequiredOption, "WithRequiredOption needs the option 'kind'"),
-        (WithoutOption, "WithoutOption has no option 'language'"),
+        (WithRequiredOption, "WithRequiredOption: missing a required argument: 'kind'"),
+        (WithoutOption, "WithoutOption: got an unexpected keyword argument 'language'"),
     ):
         monkeypatch.setitem(CUSTOM_FIELDS, 1000, field_type)
         with pytest.raises(tokjax.errors.DatasetMismatchError, match=f"{message}; the dataset records"):
@@ -210,7 +210,7 @@ ONE_ID = tokjax.ragged_from_rows([[1]])
     [
         (lambda texts: tokjax.ragged_from_rows([[len(texts)] for _ in texts]), "but as .* in a batch"),
         (lambda texts: tokjax.ragged_from_rows([[0]] * (len(texts) > 0)), "returned 1 rows for"),
-        (lambda texts: tokjax.ragged_from_rows([[999]] * len(texts)), "ids from 999 to 999"),
+        (lambda texts: tokjax.ragged_from_rows([[999]] * len(texts)), "has the id 999"),
         (lambda _: None, r"must return a Ragged, such as ragged_from_rows\(rows\), not None"),
         (lambda _: tokjax.Ragged(np.array([1.5]), np.array([0, 1])), "returned an invalid Ragged"),
         (lambda _: tokjax.Ragged(np.array([1]), np.array([0, 9])), "returned an invalid Ragged"),
@@ -227,6 +227,6 @@ def test_checks_detect_faulty_rows(make_rows, message):
 
 def test_invalid_ids_write_no_dataset(tmp_path):
     field = make_rows_field(lambda texts: tokjax.ragged_from_rows([[300]] * len(texts)))
-    with rejects("ids from 300 to 300, but its vocabulary size is 258"):
+    with rejects("has the id 300, but the vocabulary size of the tokenizer is 258"):
         tokjax.write_dataset(["a"], field, tmp_path / "custom")
     assert not (tmp_path / "custom").exists()

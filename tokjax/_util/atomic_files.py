@@ -7,13 +7,10 @@ first finishes or undoes the replacement:
 | step | state after a kill | action of the next writer |
 |---|---|---|
 | write `NAME.incomplete` | `NAME`, `NAME.incomplete` | resumes or deletes `NAME.incomplete` |
-| create marker file `.replaced.partial` | as above, and the marker | as above, and deletes the marker |
-| rename `NAME` to `NAME.replaced` | `NAME.replaced`, `NAME.incomplete` | renames `NAME.replaced` back |
-| rename `NAME.incomplete` to `NAME` | `NAME`, `NAME.replaced` | deletes `NAME.replaced` |
-| create marker file `.deleted.partial`, delete the rest | `NAME`, part of `NAME.replaced` | as above |
-
-The marker files prove that a writer moved the directory. A directory `NAME.replaced` without one is never
-deleted: a user may have made it.
+| rename `NAME` to `NAME.replaced.partial` | only this and `NAME.incomplete` | renames it back |
+| rename `NAME.incomplete` to `NAME` | `NAME`, `NAME.replaced.partial` | deletes `NAME.replaced.partial` |
+| rename `NAME.replaced.partial` to `NAME.deleted.partial` | `NAME`, `NAME.deleted.partial` | deletes it |
+| delete `NAME.deleted.partial` | `NAME`, part of `NAME.deleted.partial` | as above |
 """
 
 from __future__ import annotations
@@ -267,12 +264,6 @@ def compute_sha256(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-_MOVED_AWAY = ".replaced.partial"
-"""Marker file in a directory that a writer moves away to replace it."""
-_DELETED = ".deleted.partial"
-"""Marker file in a directory that a writer is deleting. Such a directory is never renamed back."""
-
-
 class DirectoryKind(NamedTuple):
     """Kind of directory that a writer makes, such as a dataset or a training bundle.
 
@@ -334,7 +325,7 @@ def finish_replacement(target: Path, kind: DirectoryKind) -> None:
 
     For functions that read `target` before they write it. `open_atomic_directory` does this on entry.
     """
-    if os.path.lexists(get_replaced_path(target)):
+    if get_replaced_path(target).exists():
         with _lock_directory(target, kind):
             _finish_replacement(target, kind)
 
@@ -440,7 +431,7 @@ def get_incomplete_path(path: Path) -> Path:
 
 def get_replaced_path(path: Path) -> Path:
     """Returns the path of a replaced directory until it is deleted."""
-    return path.with_name(path.name + ".replaced")
+    return path.with_name(path.name + ".replaced.partial")
 
 
 def _make_exists_error(target: Path, kind: DirectoryKind) -> TokjaxError:
@@ -496,41 +487,26 @@ def _remove_own_files(directory: Path, kind: DirectoryKind) -> None:
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
     """Finishes or undoes the replacement of a killed writer; see the table at the head of the module."""
     moved = get_replaced_path(target)
-    if moved.is_dir() and not moved.is_symlink() and not any(moved.iterdir()):
-        moved.rmdir()
-    if (moved / _DELETED).is_file() or ((moved / _MOVED_AWAY).is_file() and target.exists()):
-        _remove_moved(moved, kind)
-    elif (moved / _MOVED_AWAY).is_file():
+    if moved.exists() and not target.exists():
         moved.rename(target)
         sync_directory(target.parent)
-    elif os.path.lexists(moved):
-        raise kind.exists_error(
-            f"{moved} is in the way: no writer made it, so it is neither deleted nor renamed to "
-            f"{target.name}; move it away"
-        )
-    if target.is_dir():
-        (target / _MOVED_AWAY).unlink(missing_ok=True)
+    _remove_replaced(target, kind)
 
 
-def _remove_moved(moved: Path, kind: DirectoryKind) -> None:
-    """Deletes a replaced directory. The marker file goes last, so that the next writer can finish."""
-    if not moved.exists():
-        return
-    _reject_foreign_files(moved, kind)
-    (moved / _DELETED).touch()
-    for entry in moved.iterdir():
-        if entry.name != _DELETED:
-            delete(entry)
-    (moved / _DELETED).unlink()
-    moved.rmdir()
+def _remove_replaced(target: Path, kind: DirectoryKind) -> None:
+    """Deletes a replaced directory. It first gets a name from which it is never renamed back."""
+    moved, deleted = get_replaced_path(target), target.with_name(target.name + ".deleted.partial")
+    _remove_own_files(deleted, kind)
+    if moved.exists():
+        _reject_foreign_files(moved, kind)
+        moved.rename(deleted)
+        _remove_own_files(deleted, kind)
 
 
 def _move_to_target(directory: Path, target: Path, kind: DirectoryKind) -> None:
     sync_directory(directory)
     if target.exists():
-        (target / _MOVED_AWAY).touch()
-        sync_directory(target)
         target.rename(get_replaced_path(target))
     directory.rename(target)
     sync_directory(target.parent)
-    _remove_moved(get_replaced_path(target), kind)
+    _remove_replaced(target, kind)

@@ -24,9 +24,6 @@ from tokjax._util.locks import ThreadLock
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_MAX_QUEUED_ENTRIES = 1 << 20
-"""Number of entries at which a queue is emptied, so that the queue of an unused worker does not grow."""
-
 
 class ExchangingCache(ABC):
     """Base class of caches that exchange entries with their copies in other processes.
@@ -44,7 +41,7 @@ class ExchangingCache(ABC):
 
     def subscribe(self) -> EntryQueue:
         """Returns a queue of all entries that this cache computes from now on."""
-        queue = EntryQueue(self)
+        queue = EntryQueue(weakref.ref(self))
         with self._queues_lock.current:
             alive = (reference for reference in self._queues if reference() is not None)
             self._queues = (*alive, weakref.ref(queue))
@@ -60,18 +57,17 @@ class ExchangingCache(ABC):
         with self._queues_lock.current:
             self._queues = ()
 
-    def publish(self, batch: Any, size: int, source: EntryQueue | None = None) -> None:
-        """Appends a batch of new entries to all queues.
+    def publish(self, batches: Sequence[Any], source: EntryQueue | None = None) -> None:
+        """Appends batches of new entries to all queues.
 
         Args:
-            batch: the entries, which have to be picklable.
-            size: number of entries.
+            batches: the entries, which have to be picklable.
             source: queue of the copy that the entries come from, which does not need them.
         """
         for reference in self._queues:
             queue = reference()
             if queue is not None and queue is not source:
-                queue.put(batch, size)
+                queue.batches.extend(batches)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields without the queues, and subscribes for the copy inside of `collect_queues`."""
@@ -85,41 +81,33 @@ class ExchangingCache(ABC):
 
 
 class EntryQueue:
-    """Entries of a cache that one of its copies has not received yet."""
+    """Entries of a cache that one of its copies has not received yet. The size of the cache bounds it.
 
-    def __init__(self, cache: ExchangingCache) -> None:
-        self._cache = weakref.ref(cache)
-        self._batches: list[tuple[Any, int]] = []
-        self._size = 0
+    Attributes:
+        batches: the entries.
+    """
 
-    def put(self, batch: Any, size: int) -> None:
-        """Appends a batch of `size` entries. A full queue is emptied first."""
-        if self._size + size > _MAX_QUEUED_ENTRIES:
-            self.take()
-        self._size += size
-        self._batches.append((batch, size))
+    def __init__(self, cache: weakref.ref[ExchangingCache]) -> None:
+        self._cache = cache
+        self.batches: list[Any] = []
 
-    def take(self) -> list[tuple[Any, int]]:
-        """Removes all batches, and returns them with their sizes."""
-        batches, self._batches, self._size = self._batches, [], 0
+    def take(self) -> list[Any]:
+        """Removes and returns all batches."""
+        batches, self.batches = self.batches, []
         return batches
 
-    def deliver(self, batches: list[tuple[Any, int]]) -> None:
+    def deliver(self, batches: list[Any]) -> None:
         """Adds batches that the copy has computed to the cache, and passes them on to its other copies."""
         cache = self._cache()
         if cache is not None and batches:
-            cache.add_entries([batch for batch, _ in batches])
-            for batch, size in batches:
-                cache.publish(batch, size, self)
+            cache.add_entries(batches)
+            cache.publish(batches, self)
 
-    def copy(self) -> EntryQueue | None:
-        """Returns a queue of the same cache with the same batches, `None` if the cache was deleted."""
+    def copy(self) -> EntryQueue:
+        """Returns a queue of the same cache with the same batches."""
         cache = self._cache()
-        if cache is None:
-            return None
-        copied = cache.subscribe()
-        for batch, size in list(self._batches):
-            copied.put(batch, size)
+        copied = EntryQueue(self._cache) if cache is None else cache.subscribe()
+        copied.batches.extend(self.batches)
         return copied
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from numbers import Real
 from typing import Any, SupportsIndex
 
@@ -77,6 +77,14 @@ def check_float(name: str, value: object, *, minimum: float, maximum: float = ma
     raise InvalidArgumentError(f"{name} must be a number, {bounds}, not {value!r}")
 
 
+def check_iterable(name: str, value: object) -> Iterator[Any]:
+    """Returns `iter(value)`; raises `InvalidArgumentError` if the argument `name` is not an iterable."""
+    try:
+        return iter(value)  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        raise InvalidArgumentError(f"{name} must be an iterable, not {value!r:.80}; pass a list") from None
+
+
 def check_choice(name: str, value: object, choices: Iterable[object], advice: str = "") -> None:
     """Raises unless `value` is one of a few names, numbers or `None`.
 
@@ -118,18 +126,19 @@ def check_bool(name: str, value: object) -> None:
     check_choice(name, value, (True, False))
 
 
-def reject_one_text(texts: object, advice: str = "") -> None:
+def reject_one_text(texts: object, advice: str = "", *, name: str = "texts") -> None:
     """Raises for a single text where a sequence of texts is expected.
 
     Args:
         texts: the argument.
         advice: end of the error message.
+        name: name of the argument, for error messages.
 
     Raises:
         InvalidArgumentError: `texts` is `str` or `bytes`.
     """
     if isinstance(texts, (str, bytes, bytearray, memoryview)):
-        raise InvalidArgumentError(f"texts is one text; pass [text]{advice}")
+        raise InvalidArgumentError(f"{name} is one text; pass [text]{advice}")
 
 
 def check_id(name: str, value: object) -> None:
@@ -246,16 +255,28 @@ def _guess_text_name(names: Iterable[object]) -> object:
     return next((name for name in ("text", "train", *names) if name in names), "text")
 
 
+def check_sequence(name: str, texts: Any, advice: str = "") -> None:
+    """Raises `InvalidArgumentError` unless the argument `name` is a sequence of texts, or of their words.
+
+    Args:
+        name: name of the argument.
+        texts: the argument.
+        advice: end of the error message for a single text.
+    """
+    reject_tables(texts, name)
+    reject_one_text(texts, advice, name=name)
+    reject_path(texts, name)
+    has_items = hasattr(texts, "__len__") and hasattr(texts, "__getitem__")
+    if isinstance(texts, Set) or not has_items or getattr(texts, "shape", None) == ():
+        raise InvalidArgumentError(
+            f"{name} must be a sequence, in which every text has an index, not a {type(texts).__name__}; "
+            f"pass list({name})"
+        )
+
+
 def check_texts(texts: Any) -> None:
     """Raises `InvalidArgumentError` unless `texts` is a sequence of `str` and `bytes`."""
-    reject_tables(texts, "texts")
-    reject_one_text(texts, ", or use encode or encode_result for it")
-    reject_path(texts, "texts")
-    if isinstance(texts, Set) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
-        raise InvalidArgumentError(
-            f"texts must be a sequence, in which every text has an index, not a {type(texts).__name__}; "
-            "pass list(texts)"
-        )
+    check_sequence("texts", texts, ", or use encode or encode_result for it")
     if not {str, bytes}.issuperset(map(type, texts)):
         for i, text in enumerate(texts):
             check_text(text, f"text {i}", MANY_TEXTS_ADVICE)

@@ -8,6 +8,18 @@ it, and later items carry only its SHA-256 digest:
     item 2   digest                 worker 1 has it in its cache
     item 3   digest                 worker 3 is new: it answers `_CacheMiss`
     item 3   digest, shared bytes   sent again, and the next items carry the shared bytes again
+
+A pool of processes (`concurrent.futures.ProcessPoolExecutor`, or that of loky) receives the results of all
+workers from one pipe. If a worker dies in the middle of a message, the thread of the pool that receives it
+waits for the rest. The pipe does not end, since the other workers and this process can write to it, so the
+pool waits forever:
+
+    worker 1   ────[ length 1,000,000 | 65,536 bytes   killed
+                                                              ──▶  pipe  ──▶  thread of the pool: waits
+    worker 2   ─────────────────────── waits to write its result
+
+Then `_wait_for_result` ends the other workers, as the pool does itself when it notices that a worker died,
+and closes this end of the pipe. So the pool gets the end of the file, and reports that it is broken.
 """
 
 from __future__ import annotations
@@ -16,22 +28,45 @@ import logging
 import pickle
 import sys
 import traceback
-from concurrent.futures import BrokenExecutor
-from contextlib import closing
+from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from tokjax._util.threads import iter_results, map_in_threads, wait_for_result
+from tokjax._util.threads import iter_results
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
 
 _log = logging.getLogger("tokjax")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_PATIENCE_SECONDS = 3.0
+"""Time without a result after which the workers are checked. Pools usually notice a dead worker earlier."""
+_ADAPTERS = {
+    "distributed": "of a Dask client pass client.get_executor()",
+    "multiprocessing": "instead of a pool pass concurrent.futures.ProcessPoolExecutor(N)",
+    "multiprocess": "instead of a pool pass concurrent.futures.ProcessPoolExecutor(N)",
+    "joblib": "instead of joblib.Parallel pass joblib.externals.loky.get_reusable_executor(N)",
+    "ray": "for Ray pass a subclass of Executor whose submit(self, function, /, *args) returns "
+    "ray.remote(function).remote(*args).future()",
+}
+"""Advice by package, for objects that are not executors but can be converted to one."""
+
+
+def check_executor(executor: object) -> None:
+    """Raises `InvalidArgumentError` unless the argument is an `Executor`, or `None` for threads."""
+    if executor is not None and not isinstance(executor, Executor):
+        module = getattr(executor, "__module__", getattr(executor, "__name__", ""))
+        advice = _ADAPTERS.get(str(module).partition(".")[0], "for threads pass workers=N")
+        raise InvalidArgumentError(
+            f"executor must be a concurrent.futures.Executor, not {executor!r:.100}; {advice}"
+        )
 
 
 def pickle_bytes(value: Any) -> bytes:
@@ -61,27 +96,33 @@ def map_in_workers(
         concurrency: number of items that are processed at the same time.
         executor: executor that runs the function.
     """
-    workers = _WorkerPool(function, shared, 2 * concurrency + 1, executor)
-    yield from iter_results(map(workers.submit, items), 2 * concurrency)
+    submit: Callable[..., Future[Any]] = executor.submit
+    send = partial(submit, _run_item, function, sha256(shared).digest())
+    max_with_shared = num_with_shared_left = 2 * concurrency + 1
 
+    def send_item(item: Item) -> Future[Any]:
+        nonlocal num_with_shared_left
+        num_with_shared_left -= 1
+        return send(shared if num_with_shared_left >= 0 else None, item)
 
-def map_in_executor(
-    function: Callable[[Item], Result], items: Iterable[Item], concurrency: int, executor: Executor
-) -> Iterator[Result]:
-    """Yields the results of `function(item)` in the order of the items, as `map_in_threads` does.
+    def wait(item: Item, future: Future[Any]) -> Result:
+        nonlocal num_with_shared_left
+        try:
+            answer = _wait_for_result(future, executor)
+        except BrokenExecutor:
+            raise
+        except Exception as error:
+            # The answer may be lost because a worker of a cluster died. A second failure is raised.
+            _log.warning("an item is sent to a worker again; the executor raised: %r", error)
+            answer = _CacheMiss
+        if answer is _CacheMiss:
+            # If one worker is new, others probably are too (a cluster was scaled up), and may get the next
+            # items.
+            num_with_shared_left = max_with_shared
+            answer = _wait_for_result(send(shared, item), executor)
+        return cast("Result", _unwrap(answer))
 
-    Errors of the function are returned by the workers, and raised here. An error that does not unpickle
-    would break a `ProcessPoolExecutor` instead, as if a worker had died.
-
-    Args:
-        function: function of one item. It must pickle if the workers are processes.
-        items: the items; iterated over in the calling thread.
-        concurrency: number of items that are processed at the same time.
-        executor: executor that runs the function.
-    """
-    with closing(map_in_threads(partial(_catch_error, function), items, concurrency, executor)) as answers:
-        for answer in answers:
-            yield _unwrap(answer)
+    yield from iter_results(send_item, items, 2 * concurrency, wait)
 
 
 class _CacheMiss:
@@ -123,64 +164,6 @@ class _WorkerTraceback(Exception):  # noqa: N818 (never raised: shown as the cau
         return f'\n"""\n{self.args[0]}"""'
 
 
-class _WorkerPool(Generic[Item, Result]):
-    """Workers of an executor. Sends the shared argument with as few items as necessary."""
-
-    def __init__(
-        self,
-        function: Callable[[Any, Item], Result],
-        shared: bytes,
-        max_items_with_shared: int,
-        executor: Executor,
-    ) -> None:
-        submit: Callable[..., Future[Any]] = executor.submit
-        self._executor = executor
-        self._send = partial(submit, _run_item, function, sha256(shared).digest())
-        self._shared = shared
-        self._max_items_with_shared = self._items_with_shared_left = max_items_with_shared
-
-    def submit(self, item: Item) -> _PendingItem:
-        """Sends an item. The first `max_items_with_shared` items carry the shared argument."""
-        shared = self._shared if self._items_with_shared_left > 0 else None
-        self._items_with_shared_left -= 1
-        return _PendingItem(self._send(shared, item), self._executor, partial(self._resend, item))
-
-    def _resend(self, item: Item) -> Future[Any]:
-        # If one worker is new, others probably are too (a cluster was scaled up), and may get the next items.
-        self._items_with_shared_left = self._max_items_with_shared
-        return self._send(self._shared, item)
-
-
-class _PendingItem(NamedTuple):
-    """An item that was sent to a worker.
-
-    Attributes:
-        future: future of the worker's answer.
-        executor: executor of the worker.
-        resend: function that sends the item again, with the shared argument.
-    """
-
-    future: Future[Any]
-    executor: Executor
-    resend: Callable[[], Future[Any]]
-
-    def result(self) -> Any:
-        try:
-            answer = wait_for_result(self.future, self.executor)
-        except BrokenExecutor:
-            raise
-        except Exception as error:
-            # The answer may be lost because a worker of a cluster died. A second failure is raised.
-            _log.warning("an item is sent to a worker again; the executor raised: %r", error)
-            answer = _CacheMiss
-        if answer is _CacheMiss:
-            answer = wait_for_result(self.resend(), self.executor)
-        return _unwrap(answer)
-
-    def cancel(self) -> bool:
-        return self.future.cancel()
-
-
 @lru_cache(maxsize=4)
 def _worker_cache(digest: bytes) -> list[Any]:  # noqa: ARG001
     """Returns a worker's cache entry for a digest: a list with the shared argument, or an empty list."""
@@ -194,13 +177,8 @@ def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes 
         if shared is None:
             return _CacheMiss
         cache.append(pickle.loads(shared))
-    return _catch_error(function, cache[0], item)
-
-
-def _catch_error(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function in a worker, and returns its result or a `_RemoteError`."""
     try:
-        return function(*arguments)
+        return function(cache[0], item)
     except Exception as error:
         return _RemoteError(error)
 
@@ -241,3 +219,41 @@ def restore_error(pickled_error: PickledError) -> Exception:
     if pickled_error.notes:
         error.__notes__ = pickled_error.notes
     return error
+
+
+def _wait_for_result(future: Future[Any], executor: Executor) -> Any:
+    """Returns the result of a future, or raises its error.
+
+    Args:
+        future: a future of the executor.
+        executor: any executor. Those that are not process pools are not checked.
+
+    Raises:
+        BrokenProcessPool: a worker of the process pool died.
+    """
+    if not hasattr(executor, "_processes"):
+        return future.result()
+    found_dead = False
+    while True:
+        try:
+            return future.result(_PATIENCE_SECONDS)
+        except TimeoutError:
+            if future.done():  # the result arrived now, or the function raised this error
+                return future.result()
+        if found_dead:
+            raise BrokenProcessPool(
+                "a process died while it sent a result, and the others could not be ended"
+            )
+        found_dead = _end_if_worker_died(executor)
+
+
+def _end_if_worker_died(executor: Any) -> bool:
+    """Ends all workers of a process pool if one of them died. Returns whether one did."""
+    processes = list((executor._processes or {}).values())
+    if all(process.exitcode in (None, 0) for process in processes):
+        return False
+    for process in processes:
+        process.terminate()
+    with suppress(AttributeError, OSError):  # the pool is being shut down, or is another kind of pool
+        executor._result_queue._writer.close()
+    return True

@@ -79,6 +79,11 @@ def no_limits() -> Iterator[None]:
         _current.reset(token)
 
 
+def get_limit(name: str) -> float:
+    """Returns the value of a limit."""
+    return _current.get()[name]
+
+
 def exceeds_limit(name: str, value: float) -> str | None:
     """Returns the end of an error message if `value` exceeds a limit, otherwise `None`.
 
@@ -86,7 +91,7 @@ def exceeds_limit(name: str, value: float) -> str | None:
         name: name of the limit.
         value: value that the file requires; may be infinite.
     """
-    limit = _current.get()[name]
+    limit = get_limit(name)
     if value <= limit:
         return None
     return f"the limit is {limit:,}; if you trust the file, load it inside tokjax.limits({name}=...)"

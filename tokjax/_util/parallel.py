@@ -8,8 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.threads import Runner, map_in_threads, map_over_runners
-from tokjax._util.worker_starts import can_start_workers
+from tokjax._util.threads import Runner, can_start_workers, map_in_threads, map_over_runners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -69,14 +68,11 @@ def map_in_parallel(
     if num_processes == 1:
         yield from map_in_threads(local, items, workers)
         return
-    from tokjax._util.worker_processes import make_copies, make_remote_runners  # noqa: PLC0415 (slow)
+    from tokjax._util.worker_processes import borrow_workers  # noqa: PLC0415 (slow)
 
-    with make_copies(target, token, num_processes - 1) as copies:
-        remote = make_remote_runners(copies, method, local, size, has_state=gather is not None)
+    has_state = gather is not None
+    with borrow_workers(target, token, method, num_processes - 1, size, has_state=has_state) as remote:
         yield from map_over_runners([Runner(local), *remote], items)
         if gather is not None:
-            collect, add = gather
-            for copy in copies:
-                if copy.is_prepared:
-                    add(copy.call(collect))
-                    copy.drop()
+            for runner in remote:
+                runner.gather(*gather)

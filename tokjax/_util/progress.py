@@ -1,4 +1,4 @@
-"""Progress bars and spinners on standard error, drawn by rich."""
+"""Progress bars on standard error, drawn by rich."""
 
 from __future__ import annotations
 
@@ -54,28 +54,3 @@ def show_progress_bar(
             bar.update(task, advance=amount, note=note)
 
         yield advance
-
-
-@contextmanager
-def show_spinner(description: str, *, enabled: bool) -> Iterator[None]:
-    """Shows a spinner and the elapsed time, for work of unknown extent.
-
-    Args:
-        description: name of the work, one or two words.
-        enabled: if `False`, nothing is shown.
-    """
-    if not enabled:
-        yield
-        return
-    from rich import progress as rich_progress  # noqa: PLC0415 (slow to import, and rarely needed)
-    from rich.console import Console  # noqa: PLC0415
-
-    with rich_progress.Progress(
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.SpinnerColumn(finished_text=""),
-        rich_progress.TimeElapsedColumn(),
-        console=Console(stderr=True),
-    ) as shown:
-        task = shown.add_task(description, total=None)
-        yield
-        shown.update(task, total=1, completed=1)

@@ -172,7 +172,7 @@ class PretokenCache(ExchangingCache):
         merged = self._merger.merge(new)
         values[misses] = self._insert_merged(entries, new, merged)
         if self.has_subscribers:
-            self.publish((concatenate_pretokens([new]), merged), len(misses))
+            self.publish([(concatenate_pretokens([new]), merged)])
         return values.take(inverse)
 
     def _insert_merged(

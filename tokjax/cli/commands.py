@@ -217,7 +217,7 @@ def export(
 ) -> None:
     """Write a tokenizer in the format of another library, with the same ids."""
     loaded: Any = tokjax.load_tokenizer(tokenizer)
-    target = resolve_target(out, cast("Format", to_format)).file
+    target = resolve_target(out, cast("Format", to_format))
     if target.exists() and not overwrite:
         raise tokjax.errors.InvalidArgumentError(f"{target} exists; to replace it, pass --overwrite")
     for file in tokjax.formats.export_tokenizer(loaded, out, cast("Format", to_format)):

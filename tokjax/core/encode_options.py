@@ -13,6 +13,8 @@ import inspect
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 
+from tokjax.core.option_errors import check_options
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -107,14 +109,19 @@ def accept_options(
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         signature = inspect.signature(function)
         parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        positional = {each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD}
         accepted = {each.name for each in parameters} | set(names)
 
         @wraps(function)
         def check_and_call(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-            if not accepted.issuperset(kwargs):
+            if kwargs and not accepted.issuperset(kwargs):
                 unknown = next(name for name in kwargs if name not in accepted)
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown!r}")
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except (TypeError, ValueError):
+                check_options({name: value for name, value in kwargs.items() if name not in positional})
+                raise
 
         option_parameters = [
             inspect.Parameter(

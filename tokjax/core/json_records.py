@@ -23,38 +23,21 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
+from inspect import formatannotation
 from itertools import chain, islice, pairwise
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tokjax.errors import TokenizerFormatError
 
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 _JSON_TYPES: Mapping[Any, type] = {bytes: str, Sequence: list, Mapping: dict}
-_NAMES: Mapping[Any, str] = {
-    str: "a string",
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    NoneType: "null",
-    list: "a list",
-    dict: "an object",
-}
+_SCALARS = (str, int, float, bool, NoneType, list, dict)
+"""Types of Python that JSON values have."""
 
 
-class _Form(NamedTuple):
-    """How records of a type are written and made.
-
-    Attributes:
-        make: function or class that makes a record of its arguments.
-        define: function that returns the values of these arguments, by name.
-    """
-
-    make: Callable[..., Any]
-    define: Callable[[Any], Mapping[str, Any]]
-
-
-_forms: dict[type, _Form] = {}
+_forms: dict[type, tuple[Callable[..., Any], Callable[[Any], Mapping[str, Any]]]] = {}
+"""Function that makes a record of arguments, and function that returns their values by name, by type."""
 
 
 def register_record(
@@ -69,7 +52,7 @@ def register_record(
     """
 
     def register(make: Maker) -> Maker:
-        _forms[kind or make] = _Form(make, define)  # type: ignore[index]
+        _forms[kind or make] = make, define  # type: ignore[index]
         return make
 
     return register
@@ -106,7 +89,7 @@ def read_record(kind: type, values: Mapping[str, Any]) -> Any:
         InvalidArgumentError: a value is invalid.
     """
     _check_all(kind, [values])
-    make = _get_form(kind).make
+    make, _ = _get_form(kind)
     parameters, hints = inspect.signature(make).parameters, _get_hints(make)
     missing = [name for name, each in parameters.items() if name not in values and each.default is each.empty]
     if missing:
@@ -124,10 +107,10 @@ def read_record(kind: type, values: Mapping[str, Any]) -> Any:
     return make(**fields)
 
 
-def _get_form(kind: type) -> _Form:
+def _get_form(kind: type) -> tuple[Callable[..., Any], Callable[[Any], Mapping[str, Any]]]:
     """Returns the form of a type, or of the type that it is derived from. A dataclass makes itself."""
     kind = next((each for each in kind.__mro__ if each in _forms or is_dataclass(each)), kind)
-    return _forms.get(kind, _Form(kind, vars))
+    return _forms.get(kind, (kind, vars))
 
 
 def _group_tokens(ids: Mapping[bytes, int]) -> dict[str, list[bytes]]:
@@ -150,7 +133,7 @@ def _read_all(hint: Any, values: Sequence[Any]) -> Sequence[Any]:
     _check_all(hint, values)
     if kind is bytes:
         return [value.encode("utf-8", "surrogateescape") for value in values]
-    if kind is Literal or kind in _NAMES:
+    if kind is Literal or kind in _SCALARS:
         return values
     if issubclass(kind, Sequence):
         return _read_lists(hint, values)
@@ -200,7 +183,7 @@ def _choose(union: Any, value: Any) -> Any:
     """Returns the type in a union that a value has."""
     hints = [hint for hint in get_args(union) if _is_valid(hint, value)]
     if not hints:
-        raise TokenizerFormatError(f"must be {_describe(union)}, not {value!r:.100}")
+        raise TokenizerFormatError(f"must be {formatannotation(union)}, not {value!r:.100}")
     return hints[0]
 
 
@@ -210,7 +193,7 @@ def _check_all(hint: Any, values: Sequence[Any]) -> None:
         return
     invalid = [value for value in values if not _is_valid(hint, value)]
     if invalid:
-        raise TokenizerFormatError(f"must be {_describe(hint)}, not {invalid[0]!r:.100}")
+        raise TokenizerFormatError(f"must be {formatannotation(hint)}, not {invalid[0]!r:.100}")
 
 
 def _is_valid(hint: Any, value: Any) -> bool:
@@ -223,14 +206,4 @@ def _is_valid(hint: Any, value: Any) -> bool:
 
 def _get_json_type(hint: Any) -> Any:
     kind = get_origin(hint) or hint
-    return kind if kind in _NAMES else _JSON_TYPES.get(kind, list if issubclass(kind, tuple) else dict)
-
-
-def _describe(hint: Any) -> str:
-    """Describes a type in an error message."""
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(_describe, get_args(hint)))
-    model = getattr(hint, "model", None)
-    return _NAMES[_get_json_type(hint)] + (f" with model {model!r}" if model else "")
+    return kind if kind in _SCALARS else _JSON_TYPES.get(kind, list if issubclass(kind, tuple) else dict)

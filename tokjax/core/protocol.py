@@ -20,8 +20,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import singledispatch, wraps
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
 from tokjax._util.display import short_repr
 from tokjax.core.json_records import to_json_values
+from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.records import accept_results
 from tokjax.core.utf8 import check_error_handler, to_utf8
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
 
-_Generic = TypeVar("_Generic")
 _IDS_PER_BLOCK = 1 << 16
 _DECODE_UNDER_JIT = (
     "decode on the host what the jitted function returns, or call tokjax.device.decode_jit there"
@@ -56,20 +56,6 @@ _ADAPTERS = {
     "tiktoken": "from_tiktoken",
     "sentencepiece": "from_sentencepiece",
 }
-
-_BOTH = "encode_result and encode_to_array accept it"
-_UNSUPPORTED_BY_ENCODE = {
-    "max_length": _BOTH,
-    "truncation": _BOTH,
-    "truncation_side": _BOTH,
-    "is_pretokenized": _BOTH,
-    "assume_normalized": _BOTH,
-    "threads": "encode_to_array accepts it",
-    "return_offsets": "encode_result accepts it",
-    "return_masks": "encode_result accepts it",
-}
-"""Options that `encode` does not have, with the functions that accept them."""
-
 BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
 """Tokens that stand for one byte, in vocabularies with byte fallback."""
 
@@ -83,6 +69,7 @@ def get_vocabulary(tokenizer: Any) -> Vocabulary:
     _raise_unsupported("get_vocabulary", tokenizer)
 
 
+@explain_unknown_options
 @singledispatch
 def encode_texts(
     tokenizer: Any,
@@ -112,35 +99,7 @@ def encode_texts(
     _raise_unsupported("encode_texts", tokenizer)
 
 
-def _explain_unknown_options(generic: _Generic) -> _Generic:
-    """Decorates the generic function `encode`, so that errors for unknown options name it and advise another.
-
-    Without this, the error would name the implementation for the type of the tokenizer. The function that is
-    returned replaces the dispatcher of `singledispatch`, so calls are not slower than before.
-    """
-    function: Any = generic
-    name, dispatch, registry = function.__name__, function.dispatch, function.registry
-
-    @wraps(function)
-    def dispatch_and_call(*args: Any, **kwargs: Any) -> Any:
-        if not args:
-            return function(**kwargs)  # raises
-        try:
-            kind = args[0].__class__
-            implementation = registry.get(kind) or dispatch(kind)  # the first is faster than the second
-            return implementation(*args, **kwargs)
-        except TypeError as error:
-            message = str(error)
-            unknown = next((key for key in kwargs if f"unexpected keyword argument {key!r}" in message), None)
-            if unknown is None:
-                raise
-            advice = f"; {_UNSUPPORTED_BY_ENCODE[unknown]}" if unknown in _UNSUPPORTED_BY_ENCODE else ""
-            raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{advice}") from None
-
-    return dispatch_and_call  # type: ignore[return-value]
-
-
-@_explain_unknown_options
+@explain_unknown_options
 @singledispatch
 def encode(
     tokenizer: Any,

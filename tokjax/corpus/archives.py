@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from tokjax._util.urls import get_path_or_url
 from tokjax.corpus.decompression import open_decompressed, report_damage
-from tokjax.corpus.record_fields import NAME_THE_FIELD
+from tokjax.corpus.records import NAME_THE_FIELD, Choose, RowChunk, SizedRecords
 from tokjax.errors import Hint, SourceError
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ _MAX_HEADER_BYTES = 1 << 14
 """Maximum size of an extended header, which holds a long name. The tarfile module reads it as a whole."""
 _BLOCK = 1 << 16
 _SORT_MEMBERS = "; if the members of a sample do not follow one another, pack them with tar --sort=name"
-NAME_THE_MEMBER = Hint(NAME_THE_FIELD.python + _SORT_MEMBERS, NAME_THE_FIELD.shell + _SORT_MEMBERS)
 _SPARSE = "it has a sparse file; pack it again without --sparse"
 
 
@@ -124,27 +123,31 @@ class _Member(NamedTuple):
     contents: bytes
 
 
-def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any] | SourceError, int]]:
-    """Yields `(location, record, read_nbytes)` for each sample of an archive with members of text or JSON.
+class ArchiveChunk(RowChunk):
+    """The samples of an archive, which may be compressed, with members of text or JSON.
 
-    The record is an error if a member is not JSON, or if two members have the same suffix.
-
-    Args:
-        path: the path of the archive, which may be compressed.
-
-    Raises:
-        SourceError: the archive is damaged, or a sample has more than 256 MiB of text and JSON.
+    Reading raises a `SourceError` if the archive is damaged, or a sample has more than 256 MiB of text and
+    JSON.
     """
-    name = get_path_or_url(path)
-    with open_decompressed(path) as (file, stream):
-        reported = 0
-        members = _iter_members(path, stream)
-        for key, group in itertools.groupby(members, key=lambda member: member.key):
-            location = f"{name}, sample {key!r}"
-            record = _make_record(location, list(group))
-            position = file.tell()
-            yield location, record, position - reported
-            reported = position
+
+    __slots__ = ()
+    missing_field_hint = Hint(NAME_THE_FIELD.python + _SORT_MEMBERS, NAME_THE_FIELD.shell + _SORT_MEMBERS)
+
+    def iter_sized_records(self, _: Choose) -> SizedRecords:
+        """Yields the samples with all their members.
+
+        A record is an error if a member is not JSON, or if two members have the same suffix.
+        """
+        name = get_path_or_url(self.path)
+        with open_decompressed(self.path) as (file, stream):
+            reported = 0
+            members = _iter_members(self.path, stream)
+            for key, group in itertools.groupby(members, key=lambda member: member.key):
+                location, contents = f"{name}, sample {key!r}", list(group)
+                position = file.tell()
+                nbytes = sum(len(member.contents) for member in contents)
+                yield location, _make_record(location, contents), nbytes, position - reported
+                reported = position
 
 
 def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:

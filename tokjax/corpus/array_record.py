@@ -21,9 +21,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -31,7 +29,7 @@ import numpy as np
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
 from tokjax.corpus.decompression import find_invalid_utf8, open_source
-from tokjax.corpus.record_fields import drop_bad_records, find_text, parse_json_record
+from tokjax.corpus.records import Choose, Records, RowChunk, SizedRecords, parse_json_record
 from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from numpy.typing import ArrayLike
-
-    from tokjax.core.utf8 import Text
 
 
 _Parser: TypeAlias = "Callable[[bytes, str], dict[str, Any] | SourceError]"
@@ -95,7 +91,7 @@ def count_records(path: Path) -> int:
         return int(reader.num_records())
 
 
-def iter_records(path: Path, start: int, stop: int) -> Iterator[tuple[str, dict[str, Any] | SourceError]]:
+def iter_records(path: Path, start: int, stop: int) -> Records:
     """Yields `(location, record)` for the records `[start, stop)`: their features, JSON objects or texts.
 
     For a record that is not of the kind of the first one, it yields `(location, error)`.
@@ -146,65 +142,13 @@ def _parse_text(record: bytes, location: str) -> dict[str, Any]:  # noqa: ARG001
     return {"text": record}
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayRecordChunk:
-    """The records `[start, stop)` of a file. They are read when they are needed.
+class ArrayRecordChunk(RowChunk):
+    """Records of an ArrayRecord file."""
 
-    Attributes:
-        path: the path of the file.
-        field: the name of the text field.
-        start: the number of the first record.
-        stop: the number after that of the last record.
-        nbytes: the approximate size of the records in bytes, which is also that of the part of the file that
-            is read for this chunk.
-    """
+    __slots__ = ()
 
-    path: Path
-    field: str
-    start: int
-    stop: int
-    nbytes: int
-
-    @property
-    def read_nbytes(self) -> int:
-        """The approximate number of bytes of the file that are read for this chunk."""
-        return self.nbytes
-
-    @property
-    def first_row(self) -> int:
-        """The number of the first record in the file."""
-        return self.start
-
-    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
-        """Returns `(text, True)` for each text: every text starts a document.
-
-        Args:
-            bad: the list to which the errors of bad records are appended; `None` to raise the first one.
-        """
-        texts = chain.from_iterable(texts for texts, _ in self.iter_texts())
-        return [(text, True) for text in drop_bad_records(texts, bad)]
-
-    def iter_texts(self) -> Iterator[tuple[list[Text | SourceError], int]]:
-        """Yields `(texts, read_nbytes)` for each record; errors instead of texts for bad records.
-
-        Records whose text is null are skipped.
-        """
-        for location, record, _, read_nbytes in self.iter_sized_records():
-            text = find_text(record, self.field, location, (str, bytes))
-            yield [] if text is None else [text], read_nbytes
-
-    def read_records(
-        self,
-        choose: Callable[[list[str]], list[str]],  # noqa: ARG002 (each record may have other features)
-    ) -> Iterator[tuple[str, dict[str, Any] | SourceError]]:
-        """Yields `(location, record)` for each record, or `(location, error)` for a bad one."""
-        yield from iter_records(self.path, self.start, self.stop)
-
-    def iter_sized_records(
-        self,
-        choose: Callable[[list[str]], list[str]] = list,  # noqa: ARG002 (as in `read_records`)
-    ) -> Iterator[tuple[str, dict[str, Any] | SourceError, int, int]]:
-        """Yields `(location, record, nbytes, read_nbytes)` for each record; the sizes are mean values."""
+    def iter_sized_records(self, _: Choose) -> SizedRecords:
+        """Yields the records with all their features; the sizes are mean values."""
         count = self.stop - self.start
         reported = 0
         for i, (location, record) in enumerate(iter_records(self.path, self.start, self.stop), 1):
@@ -213,7 +157,7 @@ class ArrayRecordChunk:
             reported = position
 
 
-def plan_record_chunks(path: Path, field: str, target_nbytes: int) -> Iterator[ArrayRecordChunk]:
+def plan_record_chunks(path: Path, _: str, field: str, target_nbytes: int) -> Iterator[ArrayRecordChunk]:
     """Yields the chunks of a file, of about `target_nbytes` bytes. Records are split evenly.
 
     Args:
@@ -229,7 +173,8 @@ def plan_record_chunks(path: Path, field: str, target_nbytes: int) -> Iterator[A
     step = max(target_nbytes * count // max(nbytes, 1), 1)
     for start in range(0, count, step):
         stop = min(start + step, count)
-        yield ArrayRecordChunk(path, field, start, stop, nbytes * stop // count - nbytes * start // count)
+        share = nbytes * stop // count - nbytes * start // count
+        yield ArrayRecordChunk(path, field, start, stop, start, share, share)
 
 
 @contextmanager

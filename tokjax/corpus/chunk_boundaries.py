@@ -24,7 +24,7 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _WINDOW = 1 << 16
 # A letter or digit of ASCII, or any other character, before a space or newline. `_is_safe` checks the others.
@@ -110,7 +110,8 @@ def _find_next_separator(file: BinaryIO, start: int, size: int, separators: Sequ
     Returns `size` if no such separator exists.
     """
     reach = max(map(len, separators))
-    matcher = re.compile(b"|".join(map(re.escape, separators)))
+    longest_first = sorted(separators, key=len, reverse=True)
+    matcher = re.compile(b"|".join(map(re.escape, longest_first)))
     position = start
     while position < size:
         # The window also holds the bytes before `position` at which an overlapping separator may start.
@@ -118,31 +119,17 @@ def _find_next_separator(file: BinaryIO, start: int, size: int, separators: Sequ
         file.seek(base)
         window = file.read(position - base + _WINDOW + 2 * reach)
         stop = min(position + _WINDOW, size)
-        for candidate in _iter_matches(matcher, window, position - base, stop - base):
+        first = position - base
+        match = matcher.search(window)
+        while match and match.start() < stop - base:
+            if match.start() >= first:
+                return base + match.start()
             # Reject "bcd" in "abcd" if "abc" is a separator, too: the entire file is split at "abc", and a
             # chunk that starts at "bcd" would be split there.
-            if not any(
-                candidate < other + len(separator)
-                for separator in separators
-                for other in _find_positions(
-                    separator, window, max(candidate - len(separator) + 1, 0), candidate
-                )
-            ):
-                return base + candidate
+            first = max(first, match.end())
+            match = matcher.search(window, match.start() + 1)
         position = stop
     return size
-
-
-def _iter_matches(matcher: re.Pattern[bytes], window: bytes, start: int, stop: int) -> Iterator[int]:
-    """Yields the start of every match in `[start, stop)`, including matches that overlap."""
-    match = matcher.search(window, start)
-    while match and match.start() < stop:
-        yield match.start()
-        match = matcher.search(window, match.start() + 1)
-
-
-def _find_positions(separator: bytes, window: bytes, start: int, stop: int) -> list[int]:
-    return [i for i in range(start, stop) if window.startswith(separator, i)]
 
 
 def _find_safe_split(

@@ -23,13 +23,12 @@ import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
-from tokjax.core.utf8 import Text, count_bytes
-from tokjax.corpus.archives import NAME_THE_MEMBER, iter_samples
-from tokjax.corpus.array_record import ArrayRecordChunk, plan_record_chunks
+from tokjax.corpus.archives import ArchiveChunk
+from tokjax.corpus.array_record import plan_record_chunks
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.decompression import (
     HEAD_BYTES,
@@ -40,12 +39,21 @@ from tokjax.corpus.decompression import (
     report_damage,
 )
 from tokjax.corpus.files import get_format, is_compressed
-from tokjax.corpus.record_fields import NAME_THE_FIELD, drop_bad_records, find_text, parse_json_record
-from tokjax.corpus.tables import TABLE_FORMATS, TableChunk, plan_table_chunks
+from tokjax.corpus.records import (
+    NAME_THE_FIELD,
+    Choose,
+    MemoryChunk,
+    Records,
+    RowChunk,
+    drop_bad_records,
+    find_text,
+    parse_json_record,
+)
+from tokjax.corpus.tables import TABLE_FORMATS, plan_table_chunks
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from tokjax.core.utf8 import Text
     from tokjax.corpus.files import TextFiles
@@ -53,8 +61,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 
-ROW_FORMATS = (*TABLE_FORMATS, "array_record")
-"""Formats whose chunks are positions in a file."""
 _READ_AS_TEXT = Hint(
     "to read the file as plain text pass text_files(PATH, format='text')",
     "to read the file as plain text pass --format text",
@@ -64,8 +70,6 @@ _LARGE_CHUNKS = 16
 """Row groups or compressed files with more than this many times the target size are read in this process, in
 parts."""
 _STREAM_BLOCK = 1 << 22
-_MAX_RECORDS = 1 << 14
-"""Maximum number of records in a chunk in memory: a record takes some hundred bytes more than its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +98,40 @@ class FileChunk:
         Args:
             bad: the list to which the errors of bad records are appended; `None` to raise the first one.
         """
-        data = self._read_bytes() if self.data is None else self.data
-        if self.field is None:
-            is_first = self.start == 0
-            return [(data.removeprefix(codecs.BOM_UTF8) if is_first else data, is_first)]
-        texts = _iter_line_texts(data, self.field, self.path, self.start)
-        return [(text, True) for text in drop_bad_records(texts, bad)]
+        if self.field is not None:
+            records = self.read_records()
+            return drop_bad_records(
+                (find_text(record, self.field, location) for location, record in records), bad
+            )
+        data, is_first = self._get_bytes(), self.start == 0
+        return [(data.removeprefix(codecs.BOM_UTF8) if is_first else data, is_first)]
 
-    def read_records(self) -> Iterator[tuple[str, dict[str, Any] | SourceError]]:
-        """Yields `(location, record)` for each JSON line of the chunk, or `(location, error)`."""
-        data = self._read_bytes() if self.data is None else self.data
-        for line, location in _iter_lines(data, self.path, self.start):
-            yield location, _parse_line(line, location)
+    def read_records(self, _: object = None) -> Records:
+        """Yields `(location, record)` for each JSON line that is not blank, or `(location, error)`."""
+        name, position = get_path_or_url(self.path), self.start
+        for line in self._get_bytes().split(b"\n"):
+            if line.strip():
+                location = f"{name}, the line at byte {position}"
+                yield location, parse_json_record(line, location, _READ_AS_TEXT)
+            position += len(line) + 1
+
+    @property
+    def location(self) -> str:
+        """The file and the position of the bytes, for error messages."""
+        return f"{get_path_or_url(self.path)}, bytes {self.start} to {self.stop - 1}"
 
     @property
     def nbytes(self) -> int:
         """The number of bytes of the chunk."""
         return self.stop - self.start
 
-    def load(self) -> FileChunk:
+    def load(self, _: object) -> FileChunk:
         """Returns the chunk with its bytes, for a process that can't read the file."""
-        return self if self.data is not None else replace(self, data=self._read_bytes())
+        return replace(self, data=self._get_bytes())
 
-    def _read_bytes(self) -> bytes:
+    def _get_bytes(self) -> bytes:
+        if self.data is not None:
+            return self.data
         with open_source(self.path) as file:
             file.seek(self.start)
             data = file.read(self.nbytes)
@@ -127,58 +142,16 @@ class FileChunk:
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class TextChunk:
-    """A chunk of complete documents in memory.
-
-    Attributes:
-        texts: the documents, and the errors of bad records.
-        nbytes: the total number of bytes of the documents.
-        read_nbytes: the number of bytes of the source that were read for this chunk, for a progress bar.
-        location: the file and the position of the documents, for error messages.
-    """
-
-    texts: tuple[Text | SourceError, ...]
-    nbytes: int
-    read_nbytes: int
-    location: str = "texts in memory"
-
-    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
-        """Returns `(text, True)` for each text: every text starts a document.
-
-        Args:
-            bad: as in `FileChunk.read`.
-        """
-        return [(text, True) for text in drop_bad_records(self.texts, bad)]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordChunk:
-    """A chunk of records in memory.
-
-    Attributes:
-        records: pairs of `(location, record)`, or of `(location, error)` for bad records.
-        nbytes: the approximate size of the records in bytes.
-        read_nbytes: the number of bytes of the file that were read for this chunk, for a progress bar.
-    """
-
-    records: tuple[tuple[str, dict[str, Any] | SourceError], ...]
-    nbytes: int
-    read_nbytes: int
-
-    @property
-    def location(self) -> str:
-        """The location of the first record."""
-        return self.records[0][0]
-
-
-RowChunk: TypeAlias = TableChunk | ArrayRecordChunk
-"""Rows of a table, or records of an ArrayRecord file, which are read when they are needed."""
-Chunk: TypeAlias = FileChunk | TextChunk | RowChunk
+Chunk: TypeAlias = FileChunk | MemoryChunk | RowChunk
 
 
 def iter_file_chunks(
-    files: TextFiles, separators: Sequence[str], target_nbytes: int, *, safe_splits: bool
+    files: TextFiles,
+    separators: Sequence[str],
+    target_nbytes: int,
+    *,
+    safe_splits: bool,
+    choose: Choose | None = None,
 ) -> Iterator[Chunk]:
     """Yields chunks of about equal size from files.
 
@@ -189,15 +162,21 @@ def iter_file_chunks(
         separators: the strings between documents.
         target_nbytes: the target size of a chunk in bytes.
         safe_splits: whether text may also be split between pre-tokens, as `refine_boundaries` does.
+        choose: for chunks whose records are read: function of the names of the columns of a table that
+            returns those to read. `None` for chunks whose texts are read.
 
     Raises:
+        InvalidArgumentError: records are read, and a file has a format whose texts alone are read.
         SourceError: a file is damaged, or its contents do not match its format.
     """
+    if choose is not None:
+        _reject_texts(files)
     encoded = [separator.encode("utf-8") for separator in separators]
+    text = _TextSplitter(encoded, target_nbytes, safe_splits)
     empty: list[Path] = []
     # Paths are made absolute: the workers of an executor may have another working directory.
     for path in map(Path.absolute, files.paths):
-        chunks = _iter_chunks(path, files, encoded, target_nbytes, safe_splits=safe_splits)
+        chunks = _iter_chunks(path, files, text, choose)
         first = next(chunks, None)
         if first is None:
             empty.append(path)
@@ -209,113 +188,116 @@ def iter_file_chunks(
         _log.warning("%s had no text: %s", subject, get_path_or_url(empty[0]))
 
 
-def _iter_chunks(
-    path: Path, files: TextFiles, separators: Sequence[bytes], target_nbytes: int, *, safe_splits: bool
-) -> Iterator[Chunk]:
+def _reject_texts(files: TextFiles) -> None:
+    for path in files.paths:
+        kind = get_format(path, files)
+        if kind in ("text", "csv", "tsv"):
+            raise InvalidArgumentError(
+                f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
+                "lines, Parquet, Arrow, ArrayRecord and tar archives; convert it, or pass its rows as records"
+            )
+
+
+def _iter_chunks(path: Path, files: TextFiles, text: _TextSplitter, choose: Choose | None) -> Iterator[Chunk]:
     kind = get_format(path, files)
-    field = None if kind == "text" else files.field
-    if kind in ROW_FORMATS:
-        for chunk in _plan_row_chunks(path, kind, files.field, target_nbytes):
-            if chunk.nbytes <= _LARGE_CHUNKS * target_nbytes:
-                yield chunk
-            else:
-                yield from _iter_table_chunks(path, chunk.iter_texts(), target_nbytes)
-    elif kind == "tar":
-        yield from _iter_table_chunks(path, _iter_sample_texts(path, files.field), target_nbytes)
-    elif kind in ("csv", "tsv"):
-        delimiter = "," if kind == "csv" else "\t"
-        yield from _iter_table_chunks(path, _iter_csv_batches(path, files.field, delimiter), target_nbytes)
-    elif is_compressed(path):
-        yield from _iter_compressed_chunks(path, field, separators, target_nbytes, safe_splits=safe_splits)
+    if kind in _PLANS:
+        for chunk in _PLANS[kind](path, kind, files.field, text.target_nbytes):
+            is_large = chunk.nbytes > _LARGE_CHUNKS * text.target_nbytes
+            yield from chunk.iter_parts(choose, text.target_nbytes) if is_large else [chunk]
+        return
+    if kind == "jsonl":
+        text = text.for_json_lines(files.field)
+    if is_compressed(path):
+        with open_decompressed(path) as (file, stream):
+            yield from text.iter_stream_chunks(path, stream, file.tell)
     else:
         with open_source(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            boundaries = _find_boundaries(
-                file, size, field, separators, target_nbytes, safe_splits=safe_splits
-            )
+            boundaries = text.find_boundaries(file)
         for start, stop in zip(boundaries, boundaries[1:], strict=False):
-            yield FileChunk(path, start, stop, stop - start, field)
+            yield FileChunk(path, start, stop, stop - start, text.field)
 
 
-def _plan_row_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> Iterator[RowChunk]:
-    if kind in TABLE_FORMATS:
-        return plan_table_chunks(path, kind, field, target_nbytes)
-    return plan_record_chunks(path, field, target_nbytes)
+def _plan_whole_file(path: Path, kind: str, field: str, _: int) -> Iterator[RowChunk]:
+    """Yields a file that is read from start to end as one chunk, which is read in this process."""
+    chunk_type = ArchiveChunk if kind == "tar" else TSVChunk if kind == "tsv" else CSVChunk
+    yield chunk_type(path, field, 0, 0, 0, RowChunk.WHOLE_FILE, path.stat().st_size)
 
 
-def _find_boundaries(
-    file: BinaryIO,
-    size: int,
-    field: str | None,
-    separators: Sequence[bytes],
-    target_nbytes: int,
-    *,
-    safe_splits: bool,
-) -> list[int]:
-    """Returns the chunk boundaries of a file that is not compressed, from 0 to its size.
-
-    Files with records are split before line feeds, all others at separators and, if safe, between pre-tokens.
-    """
-    ends = [0, size] if size else [0]
-    num_chunks = -(-size // target_nbytes)
-    if field is not None:
-        return find_chunk_boundaries(file, num_chunks, b"\n") if num_chunks > 1 else ends
-    boundaries = (
-        find_chunk_boundaries(file, num_chunks, separators) if separators and num_chunks > 1 else ends
-    )
-    return refine_boundaries(file, boundaries, target_nbytes, separators) if safe_splits else boundaries
+_PLANS: dict[str, Callable[[Path, str, str, int], Iterator[RowChunk]]] = {
+    **dict.fromkeys(TABLE_FORMATS, plan_table_chunks),
+    "array_record": plan_record_chunks,
+    **dict.fromkeys(("tar", "csv", "tsv"), _plan_whole_file),
+}
+"""Function that splits the files of each format with rows into chunks."""
 
 
-def _iter_compressed_chunks(
-    path: Path, field: str | None, separators: Sequence[bytes], target_nbytes: int, *, safe_splits: bool
-) -> Iterator[FileChunk]:
-    with open_decompressed(path) as (file, stream):
-        yield from _iter_stream_chunks(
-            path, stream, file.tell, field, separators, target_nbytes, safe_splits=safe_splits
-        )
+class _TextSplitter(NamedTuple):
+    """Splits text into chunks.
 
-
-def _iter_stream_chunks(
-    path: Path,
-    stream: BinaryIO,
-    get_position: Callable[[], int],
-    field: str | None,
-    separators: Sequence[bytes],
-    target_nbytes: int,
-    *,
-    safe_splits: bool,
-) -> Iterator[FileChunk]:
-    """Yields chunks of a stream that can't be read twice. Each chunk holds its bytes.
-
-    Args:
-        path: the path of the stream, for errors.
-        stream: the stream to read.
-        get_position: returns the progress in the file below the stream, in bytes.
-        field: the name of the text field if the stream is JSON lines, else `None`.
+    Attributes:
         separators: the byte strings between documents.
         target_nbytes: the target size of a chunk in bytes.
         safe_splits: whether text may also be split between pre-tokens.
+        field: the name of the text field if the text is JSON lines, else `None`.
     """
-    start = reported = 0
-    buffered = b""
-    while True:
-        with report_damage(path):
-            # Reads double in size while the buffer has no safe split: the total time stays linear.
-            block = stream.read(max(target_nbytes, len(buffered)))
-        buffered += block
-        split_point = (
-            len(buffered)
-            if not block
-            else _find_last_split(buffered, field, separators, safe_splits=safe_splits)
-        )
-        if split_point:
-            position = get_position()
-            yield FileChunk(
-                path, start, start + split_point, position - reported, field, buffered[:split_point]
-            )
-            start, buffered, reported = start + split_point, buffered[split_point:], position
-        if not block:
-            return
+
+    separators: Sequence[bytes]
+    target_nbytes: int
+    safe_splits: bool
+    field: str | None = None
+
+    def for_json_lines(self, field: str) -> _TextSplitter:
+        """Returns the splitter of JSON lines, which are split before line feeds."""
+        return _TextSplitter([b"\n"], self.target_nbytes, safe_splits=False, field=field)
+
+    def find_boundaries(self, file: BinaryIO) -> list[int]:
+        """Returns the chunk boundaries of a file that is not compressed, from 0 to its size."""
+        size = file.seek(0, os.SEEK_END)
+        boundaries = [0, size] if size else [0]
+        if self.separators and size > self.target_nbytes:
+            boundaries = find_chunk_boundaries(file, -(-size // self.target_nbytes), self.separators)
+        if not self.safe_splits:
+            return boundaries
+        return refine_boundaries(file, boundaries, self.target_nbytes, self.separators)
+
+    def iter_stream_chunks(
+        self, path: Path, stream: BinaryIO, get_position: Callable[[], int]
+    ) -> Iterator[FileChunk]:
+        """Yields chunks of a stream that can't be read twice. Each chunk holds its bytes.
+
+        Args:
+            path: the path of the stream, for errors.
+            stream: the stream to read.
+            get_position: returns the progress in the file below the stream, in bytes.
+        """
+        start = reported = 0
+        buffered = b""
+        while True:
+            with report_damage(path):
+                # Reads double in size while the buffer has no safe split: the total time stays linear.
+                block = stream.read(max(self.target_nbytes, len(buffered)))
+            buffered += block
+            split_point = self._find_last_split(buffered) if block else len(buffered)
+            if split_point:
+                stop, position = start + split_point, get_position()
+                data, buffered = buffered[:split_point], buffered[split_point:]
+                yield FileChunk(path, start, stop, position - reported, self.field, data)
+                start, reported = stop, position
+            if not block:
+                return
+
+    def _find_last_split(self, buffered: bytes) -> int:
+        """Returns the last position at which the buffer can be split whatever follows it, or 0."""
+        window = io.BytesIO(buffered)
+        # A separator that starts after `limit` may end in the next block.
+        limit = len(buffered) - max(map(len, self.separators), default=1)
+        split_points = [0]
+        if self.separators:
+            split_points += find_chunk_boundaries(window, _PIECES_PER_BLOCK, self.separators)[:-1]
+        if self.safe_splits:
+            step = -(-len(buffered) // _PIECES_PER_BLOCK)
+            split_points += refine_boundaries(window, [0, len(buffered)], step, self.separators)[:-1]
+        return max(split_point for split_point in split_points if split_point <= max(limit, 0))
 
 
 def iter_stream_texts(
@@ -341,7 +323,10 @@ def iter_stream_texts(
         SourceError: the stream is empty or not UTF-8 text, or a line is not a JSON record.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
-    chunks = _iter_stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_splits=False)
+    text = _TextSplitter(encoded, _STREAM_BLOCK, safe_splits=False)
+    if field is not None:
+        text = text.for_json_lines(field)
+    chunks = text.iter_stream_chunks(Path(name), stream, int)
     first = next(chunks, None)
     if first is None:
         raise SourceError(f"{name} is empty; there is nothing to read")
@@ -364,177 +349,35 @@ def iter_stream_texts(
     return iter_texts()
 
 
-def _find_last_split(
-    buffered: bytes, field: str | None, separators: Sequence[bytes], *, safe_splits: bool
-) -> int:
-    """Returns the last position at which the buffer can be split whatever follows it, or 0."""
-    if field is not None:
-        return buffered.rfind(b"\n") + 1
-    window = io.BytesIO(buffered)
-    # A separator that starts after `limit` may end in the next block.
-    limit = len(buffered) - max(map(len, separators), default=1)
-    step = -(-len(buffered) // _PIECES_PER_BLOCK)
-    split_points = [0]
-    if separators:
-        split_points += find_chunk_boundaries(window, _PIECES_PER_BLOCK, separators)[:-1]
-    if safe_splits:
-        split_points += refine_boundaries(window, [0, len(buffered)], step, separators)[:-1]
-    return max(split_point for split_point in split_points if split_point <= max(limit, 0))
+class CSVChunk(RowChunk):
+    """The rows of a CSV file, which may be compressed."""
+
+    __slots__ = ()
+    delimiter = ","
+
+    def iter_texts(self) -> Iterator[tuple[list[Text | SourceError], int]]:
+        """Yields `(texts, read_nbytes)` for some rows at a time."""
+        name = get_path_or_url(self.path)
+        with (
+            open_decompressed(self.path) as (file, stream),
+            closing(read_csv_column(stream, self.field, self.delimiter, name)) as rows,
+        ):
+            reported = 0
+            while True:
+                with report_damage(self.path):
+                    texts = next(rows, None)
+                if texts is None:
+                    return
+                position = file.tell()
+                yield texts, position - reported
+                reported = position
 
 
-def iter_record_chunks(
-    files: TextFiles, choose: Callable[[list[str]], list[str]], target_nbytes: int
-) -> Iterator[FileChunk | RowChunk | RecordChunk]:
-    """Yields chunks of the records of files. `read_records` reads them.
+class TSVChunk(CSVChunk):
+    """The rows of a TSV file, which may be compressed."""
 
-    Args:
-        files: files of JSON lines, Parquet, Arrow or ArrayRecord, or tar archives.
-        choose: function of the names of the columns of a table that returns those to read.
-        target_nbytes: the target size of a chunk in bytes.
-
-    Raises:
-        InvalidArgumentError: a file has another format.
-        SourceError: a file is damaged.
-    """
-    kinds = [get_format(path, files) for path in files.paths]
-    for path, kind in zip(files.paths, kinds, strict=True):
-        if kind not in ("jsonl", "tar", *ROW_FORMATS):
-            raise InvalidArgumentError(
-                f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
-                "lines, Parquet, Arrow, ArrayRecord and tar archives; convert it, or pass its rows as records"
-            )
-    for path, kind in zip(map(Path.absolute, files.paths), kinds, strict=True):
-        if kind in ROW_FORMATS:
-            for rows in _plan_row_chunks(path, kind, files.field, target_nbytes):
-                if rows.nbytes <= _LARGE_CHUNKS * target_nbytes:
-                    yield rows
-                else:
-                    yield from _gather_records(rows.iter_sized_records(choose), target_nbytes)
-        elif kind == "tar":
-            yield from _gather_records(_iter_sized_samples(path), target_nbytes)
-        else:
-            one_file = replace(files, paths=(path,))
-            for chunk in iter_file_chunks(one_file, [], target_nbytes, safe_splits=False):
-                assert isinstance(chunk, FileChunk)  # other formats were handled above
-                yield chunk
-
-
-def read_records(
-    chunk: FileChunk | RowChunk | RecordChunk, choose: Callable[[list[str]], list[str]]
-) -> Iterable[tuple[str, dict[str, Any] | SourceError]]:
-    """Returns `(location, record)` for each record of a chunk, or `(location, error)` for a bad record.
-
-    Args:
-        chunk: the chunk to read.
-        choose: function of the names of the columns of a table that returns those to read.
-
-    Raises:
-        SourceError: the file is damaged.
-    """
-    if isinstance(chunk, RecordChunk):
-        return chunk.records
-    return chunk.read_records() if isinstance(chunk, FileChunk) else chunk.read_records(choose)
-
-
-def _iter_sized_samples(path: Path) -> Iterator[tuple[str, dict[str, Any] | SourceError, int, int]]:
-    for location, record, read_nbytes in iter_samples(path):
-        values = () if isinstance(record, SourceError) else record.values()
-        nbytes = sum(len(value) for value in values if isinstance(value, (str, bytes)))
-        yield location, record, nbytes, read_nbytes
-
-
-def _gather_records(
-    records: Iterable[tuple[str, dict[str, Any] | SourceError, int, int]], target_nbytes: int
-) -> Iterator[RecordChunk]:
-    """Yields chunks of records that were read in this process.
-
-    Args:
-        records: `(location, record, nbytes, read_nbytes)`: a record, its approximate size, and the bytes of
-            the file that were read for it.
-        target_nbytes: the minimum size of a chunk in bytes, except of the last chunk.
-    """
-    gathered: list[tuple[str, dict[str, Any] | SourceError]] = []
-    nbytes = read_nbytes = 0
-    for location, record, new_nbytes, new_read_nbytes in records:
-        gathered.append((location, record))
-        nbytes += new_nbytes
-        read_nbytes += new_read_nbytes
-        if nbytes >= target_nbytes or len(gathered) >= _MAX_RECORDS:
-            yield RecordChunk(tuple(gathered), nbytes, read_nbytes)
-            gathered, nbytes, read_nbytes = [], 0, 0
-    if gathered:
-        yield RecordChunk(tuple(gathered), nbytes, read_nbytes)
-
-
-def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str | SourceError]:
-    """Yields the texts of JSON lines, or errors; records whose text is null are skipped."""
-    for line, location in _iter_lines(data, path, start):
-        text = find_text(_parse_line(line, location), field, location)
-        if text is not None:
-            yield text
-
-
-def _parse_line(line: bytes, location: str) -> dict[str, Any] | SourceError:
-    return parse_json_record(line, location, _READ_AS_TEXT)
-
-
-def _iter_lines(data: bytes, path: Path, start: int) -> Iterator[tuple[bytes, str]]:
-    """Yields the lines that are not blank, with their location for errors."""
-    position = start
-    for line in data.split(b"\n"):
-        if line.strip():
-            yield line, f"{get_path_or_url(path)}, the line at byte {position}"
-        position += len(line) + 1
-
-
-def _iter_table_chunks(
-    path: Path, batches: Iterable[tuple[list[Text | SourceError], int]], target_nbytes: int
-) -> Iterator[TextChunk]:
-    """Yields chunks of the texts of a table.
-
-    Args:
-        path: the path of the file.
-        batches: `(texts, read_nbytes)`: the texts of some rows, or errors, and the bytes of the file that
-            were read for them.
-        target_nbytes: the minimum size of a chunk in bytes, except of the last chunk.
-    """
-    name = get_path_or_url(path)
-    texts: list[Text | SourceError] = []
-    first = nbytes = read_nbytes = 0
-    for new_texts, new_nbytes in batches:
-        texts += new_texts
-        nbytes += sum(count_bytes(text) for text in new_texts if not isinstance(text, SourceError))
-        read_nbytes += new_nbytes
-        if nbytes >= target_nbytes:
-            yield TextChunk(tuple(texts), nbytes, read_nbytes, f"{name}, texts from {first}")
-            first += len(texts)
-            texts, nbytes, read_nbytes = [], 0, 0
-    if texts:
-        yield TextChunk(tuple(texts), nbytes, read_nbytes, f"{name}, texts from {first}")
-
-
-def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text | SourceError], int]]:
-    for location, record, read_nbytes in iter_samples(path):
-        text = find_text(record, field, location, (str, bytes), NAME_THE_MEMBER)
-        yield [] if text is None else [text], read_nbytes
-
-
-def _iter_csv_batches(
-    path: Path, column: str, delimiter: str
-) -> Iterator[tuple[list[Text | SourceError], int]]:
-    with (
-        open_decompressed(path) as (file, stream),
-        closing(read_csv_column(stream, column, delimiter, get_path_or_url(path))) as rows,
-    ):
-        reported = 0
-        while True:
-            with report_damage(path):
-                texts = next(rows, None)
-            if texts is None:
-                return
-            position = file.tell()
-            yield texts, position - reported
-            reported = position
+    __slots__ = ()
+    delimiter = "\t"
 
 
 _ROWS_PER_READ = 64

@@ -21,7 +21,8 @@ from tokjax.corpus.files import (
     is_file,
     text_files,
 )
-from tokjax.corpus.readers import Chunk, FileChunk, RecordChunk, RowChunk, TextChunk, iter_file_chunks
+from tokjax.corpus.readers import Chunk, FileChunk, iter_file_chunks
+from tokjax.corpus.records import MemoryChunk, gather
 from tokjax.corpus.tables import is_arrow_table, is_ray_dataset
 from tokjax.errors import InvalidArgumentError, SourceError, TokjaxError
 
@@ -60,10 +61,18 @@ def find_source_files(
             the name of an existing file (which is ambiguous), or the source is a table or a dict.
         SourceError: a file is not UTF-8 text, or all files are empty.
     """
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, (list, tuple)) and any(isinstance(item, os.PathLike) for item in source):
+        if not all(isinstance(item, os.PathLike) for item in source):
+            raise InvalidArgumentError("source mixes paths and texts; pass either paths or texts")
+        source = text_files(source)
+    elif isinstance(source, (str, os.PathLike)):
         source = text_files(source)
     if isinstance(source, TextFiles):
-        _check_are_text(source, skip_bad_records=skip_bad_records)
+        checked = [
+            path for path in source.paths if not (skip_bad_records and get_format(path, source) == "jsonl")
+        ]
+        if checked:
+            check_are_text(replace(source, paths=tuple(checked)))
         return source
     if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
         return None
@@ -73,30 +82,13 @@ def find_source_files(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"
         )
-    if not isinstance(source, (list, tuple)) or not source:
-        return None
-    are_paths = [isinstance(item, os.PathLike) for item in source]
-    if all(are_paths):
-        files = text_files(source)
-        _check_are_text(files, skip_bad_records=skip_bad_records)
-        return files
-    if any(are_paths):
-        raise InvalidArgumentError("source mixes paths and texts; pass either paths or texts")
-    for item in source[:_MAX_INSPECTED]:
+    for item in source[:_MAX_INSPECTED] if isinstance(source, (list, tuple)) else ():
         if isinstance(item, str) and is_file(item):
             raise InvalidArgumentError(
                 f"source is a list of strings, and {item!r} is the name of a file: to read the files pass "
                 "text_files([...]), to read the names as texts pass iter([...])"
             )
     return None
-
-
-def _check_are_text(files: TextFiles, *, skip_bad_records: bool) -> None:
-    if skip_bad_records:
-        paths = tuple(path for path in files.paths if get_format(path, files) != "jsonl")
-        files = replace(files, paths=paths)
-    if files.paths:
-        check_are_text(files)
 
 
 class Corpus(NamedTuple):
@@ -134,21 +126,17 @@ def open_corpus(
     return Corpus(chunks, sum(file.nbytes for file in source_files), source_files, files.fetched)
 
 
-def iter_text_chunks(texts: Iterable[Text], target_nbytes: int) -> Iterator[TextChunk]:
+def iter_text_chunks(texts: Iterable[Text], target_nbytes: int) -> Iterator[MemoryChunk]:
     """Yields chunks of about `target_nbytes` bytes in memory from texts. Empty texts are skipped."""
-    gathered: list[Text] = []
-    nbytes = 0
-    for i, text in enumerate(texts):
-        size = count_bytes(check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE))
-        if not size:
-            continue
-        nbytes += size
-        gathered.append(text)
-        if nbytes + _OBJECT_BYTES * len(gathered) >= target_nbytes:
-            yield TextChunk(tuple(gathered), nbytes, nbytes)
-            gathered, nbytes = [], 0
-    if gathered:
-        yield TextChunk(tuple(gathered), nbytes, nbytes)
+    checked = (_check_item(text, i) for i, text in enumerate(texts))
+    sized = ((text, count_bytes(text)) for text in checked)
+    parts = (([text], nbytes + _OBJECT_BYTES, nbytes) for text, nbytes in sized if nbytes)
+    for gathered, _, nbytes in gather(parts, target_nbytes):
+        yield MemoryChunk(gathered, nbytes, nbytes)
+
+
+def _check_item(text: object, index: int) -> Text:
+    return check_text(text, f"text {index} of the source", paths_advice=LIST_PATHS_ADVICE)
 
 
 class ReadingReport(NamedTuple):
@@ -221,7 +209,7 @@ def read_documents(
     if files is None:
         for i, text in enumerate(source):  # type: ignore[arg-type]
             try:
-                checked = check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE)
+                checked = _check_item(text, i)
             except InvalidArgumentError as error:
                 if not skip_bad_records:
                     raise
@@ -271,15 +259,6 @@ def read_chunk(
     return documents, ReadingReport(num_invalid, first_invalid).add_skipped(bad or ())
 
 
-def describe_chunk(chunk: Chunk | RecordChunk) -> str:
-    """Returns the file of a chunk and its position there, for error messages."""
-    if isinstance(chunk, FileChunk):
-        return f"{get_path_or_url(chunk.path)}, bytes {chunk.start} to {chunk.stop - 1}"
-    if isinstance(chunk, RowChunk):
-        return f"{get_path_or_url(chunk.path)}, rows from {chunk.first_row}"
-    return chunk.location
-
-
 def _find_invalid_byte(text: Text) -> int | None:
     return find_invalid_utf8(text) if isinstance(text, bytes) else None
 
@@ -289,7 +268,7 @@ def _describe_position(chunk: Chunk, text: Text, position: int) -> str:
     if isinstance(chunk, FileChunk):
         start = chunk.stop - len(text)  # (after a byte order mark)
         return f"byte {start + position} of {get_path_or_url(chunk.path)}"
-    return f"in {describe_chunk(chunk)}"
+    return f"in {chunk.location}"
 
 
 def _split_documents(text: Text, separator: str | None) -> Iterable[Text]:

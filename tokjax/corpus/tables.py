@@ -17,8 +17,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
 from tokjax.corpus.files import is_compressed
-from tokjax.corpus.record_fields import NAME_THE_FIELD, drop_bad_records
+from tokjax.corpus.records import NAME_THE_FIELD, Choose, RowChunk, SizedRecords
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -44,84 +43,34 @@ _ARROW_FILE = b"ARROW1"
 _STREAM_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
 """End markers of Arrow streams: the second one before version 0.15."""
 _INTEGERS = ("int", "uint")
+_Batch: TypeAlias = "tuple[list[Any], int]"
+"""Arrow arrays of the columns of some rows, and the bytes of the file that were read for them."""
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
 
 
-class _Batch(NamedTuple):
-    """Some rows of a table.
-
-    Attributes:
-        first_row: number of the first row in its file, from 0.
-        arrays: the values of each column, Arrow arrays.
-        read_nbytes: the bytes of the file that were read for these rows.
-    """
-
-    first_row: int
-    arrays: list[Any]
-    read_nbytes: int
-
-
 @dataclass(frozen=True, slots=True)
-class TableChunk:
-    """Row groups of a Parquet file, or all rows of an Arrow file. The rows are read when they are needed.
+class TableChunk(RowChunk):
+    """Row groups of a Parquet file, or all rows of an Arrow file.
 
     Attributes:
-        path: the path of the file.
         kind: the format, `"parquet"` or `"arrow"`.
-        field: the name of the text column.
-        start: the first row group.
-        stop: the row group after the last one.
-        first_row: the number of the first row in the file.
-        nbytes: the size of all columns in bytes, before compression.
-        read_nbytes: the bytes of the file that are read for this chunk, for a progress bar.
     """
 
-    path: Path
     kind: str
-    field: str
-    start: int
-    stop: int
-    first_row: int
-    nbytes: int
-    read_nbytes: int
-
-    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
-        """Returns `(text, True)` for each text: every text starts a document.
-
-        Args:
-            bad: the list to which the errors of bad records are appended; a table has none.
-        """
-        texts = chain.from_iterable(texts for texts, _ in self.iter_texts())
-        return [(text, True) for text in drop_bad_records(texts, bad)]
 
     def iter_texts(self) -> Iterator[tuple[list[Text | SourceError], int]]:
-        """Yields `(texts, read_nbytes)` for some rows at a time. Rows whose text is null are skipped."""
+        """Yields `(texts, read_nbytes)` for some rows at a time, without a record for each."""
 
         def choose(schema: Any) -> list[str]:
             _check_text_column(self.path, self.field, schema)
             return [self.field]
 
         with report_table_damage(self.path, self.kind, [self.field]):
-            for batch in self._iter_batches(choose):
-                texts = [text for text in batch.arrays[0].to_pylist() if text is not None]
-                yield texts, batch.read_nbytes
+            for (array,), read_nbytes in self._iter_batches(choose):
+                yield [text for text in array.to_pylist() if text is not None], read_nbytes
 
-    def read_records(self, choose: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields `(location, record)` for each row; `location` names it in errors.
-
-        Args:
-            choose: function of the names of all columns that returns those to read.
-        """
-        for location, record, _, _ in self.iter_sized_records(choose):
-            yield location, record
-
-    def iter_sized_records(
-        self, choose: Callable[[list[str]], list[str]]
-    ) -> Iterator[tuple[str, dict[str, Any], int, int]]:
-        """Yields `(location, record, nbytes, read_nbytes)` for each row.
-
-        `nbytes` is the mean size of rows in memory, and `read_nbytes` the bytes of the file that were read.
-        """
+    def iter_sized_records(self, choose: Choose) -> SizedRecords:
+        """Yields the rows; their sizes are the mean size of some rows."""
         name = get_path_or_url(self.path)
         names: list[str] = []
 
@@ -130,13 +79,13 @@ class TableChunk:
             return names
 
         with report_table_damage(self.path, self.kind, names):
-            for batch in self._iter_batches(choose_columns):
-                rows = max(map(len, batch.arrays), default=0)
-                nbytes = sum(array.nbytes for array in batch.arrays) // max(rows, 1)
-                unreported = batch.read_nbytes
-                for row, record in enumerate(iter_records(names, batch.arrays), batch.first_row):
+            row = self.first_row
+            for arrays, read_nbytes in self._iter_batches(choose_columns):
+                nbytes = sum(array.nbytes for array in arrays) // max([1, *map(len, arrays)])
+                unreported = read_nbytes
+                for record in iter_records(names, arrays):
                     yield f"{name}, row {row}", record, nbytes, unreported
-                    unreported = 0
+                    row, unreported = row + 1, 0
 
     def _iter_batches(self, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
         return (_iter_parquet_batches if self.kind == "parquet" else _iter_arrow_batches)(self, choose)
@@ -156,7 +105,7 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
     """
     size = path.stat().st_size
     if kind == "arrow":
-        yield TableChunk(path, kind, field, 0, 0, 0, size, size)
+        yield TableChunk(path, field, 0, 0, 0, size, size, kind)
         return
     with report_table_damage(path, kind, [field]):
         metadata = _read_metadata(path)
@@ -173,7 +122,7 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
         if rows and (nbytes >= target_nbytes or group == metadata.num_row_groups - 1):
             end = first_row + rows
             read_nbytes = round(end * nbytes_per_row) - round(first_row * nbytes_per_row)
-            yield TableChunk(path, kind, field, start, group + 1, first_row, nbytes, read_nbytes)
+            yield TableChunk(path, field, start, group + 1, first_row, nbytes, read_nbytes, kind)
             start, first_row, rows, nbytes = group + 1, end, 0, 0
 
 
@@ -220,21 +169,20 @@ def report_table_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterat
 
 def _iter_parquet_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
     path, metadata = chunk.path, _read_metadata(chunk.path)
-    row = chunk.first_row
+    groups = list(range(chunk.start, chunk.stop))
+    num_rows, row = _count_rows(metadata, groups), 0
     parquet = _import("pyarrow.parquet", path)
     with parquet.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
         names = choose(file.schema_arrow)
-        nbytes_per_row = path.stat().st_size / max(metadata.num_rows, 1)
-        groups = list(range(chunk.start, chunk.stop))
         for batch in file.iter_batches(_ROWS_PER_READ, row_groups=groups, columns=names):
-            first, row = row, row + batch.num_rows
-            read_nbytes = round(row * nbytes_per_row) - round(first * nbytes_per_row)
-            yield _Batch(first, [get_column(batch, name) for name in names], read_nbytes)
+            reported = chunk.read_nbytes * row // max(num_rows, 1)
+            row += batch.num_rows
+            position = chunk.read_nbytes * row // max(num_rows, 1)
+            yield [get_column(batch, name) for name in names], position - reported
     # Damaged counts in the footer, which no checksum covers, make pyarrow return fewer rows without an error.
-    num_rows = _count_rows(metadata, groups)
-    if row - chunk.first_row != num_rows:
+    if row != num_rows:
         raise _make_count_error(
-            path, f"{row - chunk.first_row} of the {num_rows} rows from row {chunk.first_row} could be read"
+            path, f"{row} of the {num_rows} rows from row {chunk.first_row} could be read"
         )
 
 
@@ -259,7 +207,7 @@ def _iter_arrow_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -
             for array in arrays:
                 array.validate(full=True)  # (offsets of a damaged file may be outside of its buffers)
             position = file.tell()
-            yield _Batch(row, arrays, max(position - reported, 0))
+            yield arrays, max(position - reported, 0)
             row, reported = row + batch.num_rows, max(position, reported)
         if not is_file:
             file.seek(position)
@@ -423,7 +371,7 @@ def drop_null_keys(value: Any, *, depth: int = 0) -> Any:
     return [drop_null_keys(inner, depth=depth + 1) for inner in value] if is_list else value
 
 
-def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[dict[str, Any]]:
+def iter_table_records(table: Any, choose: Choose) -> Iterator[dict[str, Any]]:
     """Yields the rows of a table in memory, or of a stream of record batches, as records.
 
     Args:
@@ -458,7 +406,7 @@ def is_ray_dataset(source: object) -> bool:
     return hasattr(source, "iter_batches") and hasattr(source, "iter_rows") and hasattr(source, "materialize")
 
 
-def iter_ray_tables(dataset: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[Any]:
+def iter_ray_tables(dataset: Any, choose: Choose) -> Iterator[Any]:
     """Yields the blocks of a dataset of Ray as tables of pyarrow, in their order.
 
     Args:

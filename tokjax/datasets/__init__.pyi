@@ -1,10 +1,12 @@
 from .columns import (
     Column as Column,
-    TokenColumn as TokenColumn,
 )
-from .conversion.convert import (
+from .conversion import (
     convert_dataset as convert_dataset,
     export_dataset as export_dataset,
+)
+from .dataset import (
+    TokenColumn as TokenColumn,
 )
 from .dataset_types import (
     BucketedDataset as BucketedDataset,
@@ -12,6 +14,7 @@ from .dataset_types import (
     PackedDataset as PackedDataset,
     RawTextDataset as RawTextDataset,
     TokenDataset as TokenDataset,
+    open_dataset as open_dataset,
 )
 from .fields.base import (
     RowsWithColumns as RowsWithColumns,
@@ -62,9 +65,6 @@ from .loaders.sequences import (
 from .merging import (
     merge_datasets as merge_datasets,
     rebuild_dataset as rebuild_dataset,
-)
-from .opening import (
-    open_dataset as open_dataset,
 )
 from .writer import (
     WrittenDataset as WrittenDataset,

@@ -8,13 +8,6 @@ Three documents, a column `loss_mask` per token and a column `score` per documen
     loss_mask   0  1  1  0  |  1  0  |  0              shard-00000.loss_mask.npy, 7 bits in one byte: 0x16
     score       0.5         |  0.25  |  1.0            shard-00000.score.npy
 
-`TokenColumn` finds the values of a token by its position in the stream of all ids. A range of positions may
-extend over several shards, and is read with one contiguous read per shard:
-
-    positions       0 1 2 3 4 5 6 | 7 8 9
-    shard           shard-00000   | shard-00001
-    range [5, 9)              5 6 | 7 8
-
 Booleans are stored as bits, the first value in the lowest bit of the first byte. See docs/dataset-format.md,
 section "Side columns".
 """
@@ -23,17 +16,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsIndex, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from tokjax._util.arrays import as_integers
+from tokjax._util.checks import check_choice
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import ArrayLike, DTypeLike, NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 
 Per: TypeAlias = Literal["token", "document"]
@@ -53,72 +46,18 @@ _DTYPES = (
 
 
 @dataclass(frozen=True)
-class Column:
-    """Description of a side column of a dataset. Pass it to a field: `PackedTokenField(..., columns=[...])`.
-
-    Values come from the records that are written (`source="record"`): a record has them under the name of the
-    column. A column per token has one value for each id of the document, without the special tokens that the
-    field adds. These get the fill value. A record can also have one value for each id that the field stores
-    before truncation, with those of the special tokens.
-
-    A column named `loss_mask` becomes the `loss_mask` of batches, which is 0 on padding. It is boolean or of
-    integers, per token. With `fill=1`, special tokens that the field adds, such as EOS, count as targets.
+class StoredColumn:
+    """Values of the tokens or documents of a dataset, as they are stored in a file of each shard.
 
     Attributes:
-        name: name of the column: lower-case ASCII letters, digits and underscores, at most 64 characters.
-        dtype: dtype of the values: `"bool"` (stored as bits), an integer of 8 to 64 bits, or a float of 16 to
-            64 bits. Any form that `np.dtype` accepts; it is stored as a name.
-        per: whether each `"token"` or each `"document"` has a value.
-        fill: value of special tokens that the field adds, and of padding in batches.
-        source: where values come from: `"record"` for the records of the source; `"byte_lengths"` for the
-            number of bytes from the end of the previous token to the end of this one, in the UTF-8 text of
-            the document; `"field"` for values that the field computes (`ChatField`, and custom fields).
-
-    Raises:
-        InvalidArgumentError: the name is reserved or has other characters, or an option is invalid.
-
-    >>> Column("loss_mask", bool)
-    Column(name='loss_mask', dtype='bool', per='token', fill=False, source='record')
+        name: name of the column, and of its files.
+        dtype: name of the dtype of the values.
+        per: whether each `"token"` (for texts, each byte) or each `"document"` has a value.
     """
 
     name: str
     dtype: str
     per: Per = "token"
-    fill: bool | int | float = 0
-    source: ColumnSource = "record"
-
-    def __post_init__(self) -> None:
-        """Checks the options, and converts the dtype to its name."""
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise InvalidArgumentError(
-                f"the name of a column must be lower-case letters, digits and underscores, such as "
-                f"'weights', not {self.name!r:.100}"
-            )
-        if self.name in _RESERVED:
-            raise InvalidArgumentError(
-                f"the name {self.name!r} is reserved; choose another name for the column"
-            )
-        object.__setattr__(self, "dtype", _get_dtype_name(self.name, self.dtype))
-        for option, value, allowed in (
-            ("per", self.per, get_args(Per)),
-            ("source", self.source, get_args(ColumnSource)),
-        ):
-            if value not in allowed:
-                raise InvalidArgumentError(
-                    f"column {self.name!r}: {option} must be one of {allowed}, not {value!r}"
-                )
-        if self.source == "byte_lengths" and (self.per != "token" or self.kind not in "iu"):
-            raise InvalidArgumentError(
-                f"column {self.name!r}: source='byte_lengths' needs per='token' and a dtype of integers, "
-                f"such as 'uint16', not per={self.per!r} and dtype={self.dtype!r}"
-            )
-        if self.name == LOSS_MASK and (self.per != "token" or self.kind == "f"):
-            raise InvalidArgumentError(
-                f"column {LOSS_MASK!r} must be boolean or integers, per token; call weights of tokens "
-                "'weights'"
-            )
-        fill = convert_value(self, self.fill, f"column {self.name!r}: fill")
-        object.__setattr__(self, "fill", fill.item())
 
     @property
     def kind(self) -> str:
@@ -154,32 +93,80 @@ class Column:
         return bits[start - 8 * first : stop - 8 * first].view(np.bool_)
 
 
-def check_columns(field: str, columns: object, *, per_token: bool = True) -> tuple[Column, ...]:
-    """Returns the columns of a field as a tuple.
+@dataclass(frozen=True)
+class Column(StoredColumn):
+    """Description of a side column of a dataset. Pass it to a field: `PackedTokenField(..., columns=[...])`.
 
-    Args:
-        field: name of the field's class, for error messages.
-        columns: columns that were passed to the field.
-        per_token: whether the field stores tokens, so that columns per token are possible.
+    Values come from the records that are written (`source="record"`): a record has them under the name of the
+    column. A column per token has one value for each id of the document, without the special tokens that the
+    field adds. These get the fill value. A record can also have one value for each id that the field stores
+    before truncation, with those of the special tokens.
+
+    A column named `loss_mask` becomes the `loss_mask` of batches, which is 0 on padding. It is boolean or of
+    integers, per token. With `fill=1`, special tokens that the field adds, such as EOS, count as targets.
+
+    Attributes:
+        name: name of the column: lower-case ASCII letters, digits and underscores, at most 64 characters.
+        dtype: dtype of the values: `"bool"` (stored as bits), an integer of 8 to 64 bits, or a float of 16 to
+            64 bits. Any form that `np.dtype` accepts; it is stored as a name.
+        per: whether each `"token"` or each `"document"` has a value.
+        fill: value of special tokens that the field adds, and of padding in batches.
+        source: where values come from: `"record"` for the records of the source; `"byte_lengths"` for the
+            number of bytes from the end of the previous token to the end of this one, in the UTF-8 text of
+            the document; `"field"` for values that the field computes (`ChatField`, and custom fields).
+
+    Raises:
+        InvalidArgumentError: the name is reserved or has other characters, or an option is invalid.
+
+    >>> Column("loss_mask", bool)
+    Column(name='loss_mask', dtype='bool', per='token', fill=False, source='record')
+    """
+
+    fill: bool | int | float = 0
+    source: ColumnSource = "record"
+
+    def __post_init__(self) -> None:
+        """Checks the options, and converts the dtype to its name."""
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise InvalidArgumentError(
+                f"the name of a column must be lower-case letters, digits and underscores, such as "
+                f"'weights', not {self.name!r:.100}"
+            )
+        if self.name in _RESERVED:
+            raise InvalidArgumentError(
+                f"the name {self.name!r} is reserved; choose another name for the column"
+            )
+        object.__setattr__(self, "dtype", _get_dtype_name(self.name, self.dtype))
+        for option, value, allowed in (
+            ("per", self.per, get_args(Per)),
+            ("source", self.source, get_args(ColumnSource)),
+        ):
+            check_choice(f"column {self.name!r}: {option}", value, allowed)
+        if self.source == "byte_lengths" and (self.per != "token" or self.kind not in "iu"):
+            raise InvalidArgumentError(
+                f"column {self.name!r}: source='byte_lengths' needs per='token' and a dtype of integers, "
+                f"such as 'uint16', not per={self.per!r} and dtype={self.dtype!r}"
+            )
+        if self.name == LOSS_MASK and (self.per != "token" or self.kind == "f"):
+            raise InvalidArgumentError(
+                f"column {LOSS_MASK!r} must be boolean or integers, per token; call weights of tokens "
+                "'weights'"
+            )
+        fill = convert_values(self, self.fill, f"column {self.name!r}: fill", ndim=0)
+        object.__setattr__(self, "fill", fill.item())
+
+
+def check_columns(columns: object) -> tuple[Column, ...]:
+    """Returns the columns of a field as a tuple.
 
     Raises:
         InvalidArgumentError: `columns` is not a list of columns, or two columns have the same name.
     """
-    if isinstance(columns, Column) or not isinstance(columns, (list, tuple)):
+    if not isinstance(columns, (list, tuple)) or not all(isinstance(each, Column) for each in columns):
         raise InvalidArgumentError(
-            f"columns must be a list, such as [Column('loss_mask', 'bool')], not {columns!r:.100}"
+            "columns must be a list of tokjax.datasets.Column, such as [Column('loss_mask', 'bool')], not "
+            f"{columns!r:.100}"
         )
-    for column in columns:
-        if not isinstance(column, Column):
-            raise InvalidArgumentError(
-                f"columns must be a list of tokjax.datasets.Column, such as [Column('loss_mask', 'bool')], "
-                f"and one is {column!r:.100}"
-            )
-        if column.per == "token" and not per_token:
-            raise InvalidArgumentError(
-                f"{field} stores no tokens, and column {column.name!r} has a value per token; pass "
-                "per='document', or store ids, for instance with TokenizedTextField"
-            )
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:
@@ -203,36 +190,27 @@ def parse_columns(described: object) -> tuple[Column, ...]:
     columns = tuple(
         Column(**{key: value for key, value in entry.items() if key != "bits"}) for entry in described
     )
-    if describe_columns(check_columns("", columns)) != described:
+    if describe_columns(check_columns(columns)) != described:
         raise ValueError(f"plan.columns is {described!r:.200}")
     return columns
 
 
-def convert_value(column: Column, value: object, name: str) -> NDArray[Any]:
-    """Returns one value in the dtype of a column, an array of shape `()`.
+def convert_values(column: Column, values: object, name: str, *, ndim: int = 1) -> NDArray[Any]:
+    """Returns values in the dtype of a column, as an array.
 
     Args:
         column: description of the column.
-        value: the value.
-        name: name of the value in errors.
+        values: the values.
+        name: name of the values in errors.
+        ndim: 1 for the values of tokens, shape `(num_tokens,)`; 0 for one value, shape `()`.
 
     Raises:
-        InvalidArgumentError: the value is not a number that the dtype holds.
-    """
-    array = _as_array(value, name)
-    if array.ndim:
-        raise InvalidArgumentError(f"{name} is {value!r:.80}; a document has one value, not a list")
-    return _convert(column, array, name)
-
-
-def convert_values(column: Column, values: object, name: str) -> NDArray[Any]:
-    """Returns the values of tokens in the dtype of a column, shape `(num_tokens,)`.
-
-    Raises:
-        InvalidArgumentError: the values are not a flat list of numbers that the dtype holds.
+        InvalidArgumentError: the values are not numbers that the dtype holds, or have another shape.
     """
     array = _as_array(values, name)
-    if array.ndim != 1:
+    if array.ndim and not ndim:
+        raise InvalidArgumentError(f"{name} is {values!r:.80}; a document has one value, not a list")
+    if array.ndim != ndim:
         raise InvalidArgumentError(
             f"{name} has shape {array.shape}; it needs a flat list with one value for each token"
         )
@@ -390,109 +368,3 @@ def _check_range(array: NDArray[Any], dtype: np.dtype[Any], name: str, advice: s
     for value in (int(array.min()), int(array.max())):
         if not low <= value <= high:
             raise InvalidArgumentError(f"{name} holds {value}, which does not fit {dtype}{advice}")
-
-
-class ShardSlice(NamedTuple):
-    """Entries `[start, stop)` of a file of a shard."""
-
-    shard: int
-    start: int
-    stop: int
-
-
-class ColumnFiles(Protocol):
-    """Part of a `Dataset` that a `TokenColumn` needs.
-
-    `_item_starts` has the start of each shard in the stream of tokens, and the end, shape `(shards + 1,)`.
-    """
-
-    _item_starts: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        """Returns the number of documents."""
-
-    def _find_document(self, row: SupportsIndex) -> tuple[int, int, int]:
-        """Returns the shard of a document, and the start and end of its tokens in the shard."""
-
-    def _read_column(self, shard: int, column: Column, start: int, stop: int) -> NDArray[Any]:
-        """Returns values `[start, stop)` of a column of a shard, in its dtype, shape `(stop - start,)`."""
-
-    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
-        """Returns values of a column, in its dtype."""
-
-
-class TokenColumn:
-    """Side column with a value per token. `column[i]` has the values of document `i`.
-
-    Attributes:
-        dataset: dataset of the column.
-        description: description of the column.
-        dtype: dtype of the values that are returned.
-    """
-
-    def __init__(self, dataset: ColumnFiles, description: Column, dtype: DTypeLike | None = None) -> None:
-        self.dataset = dataset
-        self.description = description
-        target = description.dtype if dtype is None else dtype
-        self.dtype = check_cast(description.name, description.dtype, target)
-
-    def __len__(self) -> int:
-        """Returns the number of documents."""
-        return len(self.dataset)
-
-    def __repr__(self) -> str:
-        """Returns the name, the dtype and the dataset."""
-        return f"TokenColumn({self.description.name!r}, {self.dtype.name}, {self.dataset!r})"
-
-    def __getitem__(self, row: SupportsIndex) -> NDArray[Any]:
-        """Returns the values of one document, shape `(num_tokens,)`, aligned with `dataset.document(row)`."""
-        shard, start, stop = self.dataset._find_document(row)
-        return self._cast(self.dataset._read_column(shard, self.description, start, stop))
-
-    def _read_rows(self, rows: Sequence[int]) -> list[NDArray[Any]]:
-        """Returns the values of several documents, as `column[row]` does."""
-        slices = [ShardSlice(*self.dataset._find_document(row)) for row in rows]
-        return list(map(self._cast, self.dataset._read_column_slices(self.description, slices)))
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Returns the values of tokens `[start, stop)` of all documents, shape `(stop - start,)`."""
-        return self.read_ranges([start], [stop - start])
-
-    def read_ranges(self, starts: ArrayLike, lengths: ArrayLike) -> NDArray[Any]:
-        """Returns the values of ranges of the concatenated documents, concatenated.
-
-        Args:
-            starts: position of the first token of each range, integers, shape `(n,)`.
-            lengths: number of tokens of each range, integers, shape `(n,)`.
-
-        Returns:
-            Values in `dtype`, shape `(lengths.sum(),)`.
-
-        Raises:
-            InvalidArgumentError: a range extends beyond the tokens of the dataset.
-        """
-        firsts, counts = as_integers("starts", starts, np.int64), as_integers("lengths", lengths, np.int64)
-        splits = self.dataset._item_starts
-        is_outside = (firsts < 0) | (counts < 0) | (firsts > int(splits[-1]) - counts)
-        if is_outside.any():
-            first, count = firsts[is_outside][0], counts[is_outside][0]
-            raise InvalidArgumentError(
-                f"range [{first}, {first + count}) is out of range: the dataset has {splits[-1]} tokens"
-            )
-        shards = np.searchsorted(splits, firsts, "right") - 1
-        slices = []
-        for shard, first, count in zip(shards.tolist(), firsts.tolist(), counts.tolist(), strict=True):
-            end = first + count
-            while first < end:
-                begin, stop = int(splits[shard]), min(end, int(splits[shard + 1]))
-                slices.append(ShardSlice(shard, first - begin, stop - begin))
-                first, shard = stop, shard + 1  # noqa: PLW2901
-        values = np.empty(int(counts.sum()), self.description.dtype)
-        position = 0
-        for part in self.dataset._read_column_slices(self.description, slices):
-            values[position : position + len(part)] = part
-            position += len(part)
-        return self._cast(values)
-
-    def _cast(self, values: NDArray[Any]) -> NDArray[Any]:
-        return cast_values(self.description.name, values, self.dtype)

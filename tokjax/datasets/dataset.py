@@ -1,24 +1,32 @@
-"""Base class of datasets on disk, whose files are opened when they are first read."""
+"""Base class of datasets on disk, whose files are opened when they are first read.
+
+Values of tokens are found by the positions of the tokens in the stream of all documents. A range of positions
+may extend over several shards, and is read with one contiguous read per shard:
+
+    positions       0 1 2 3 4 5 6 | 7 8 9
+    shard           shard-00000   | shard-00001
+    range [5, 9)              5 6 | 7 8
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
 
+from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_int
 from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
-from tokjax.datasets.columns import ShardSlice, TokenColumn, cast_values, check_cast, parse_columns
-from tokjax.datasets.downloads import record_use
+from tokjax.datasets.columns import StoredColumn, cast_values, check_cast, parse_columns
+from tokjax.datasets.directories import FileRange
+from tokjax.datasets.downloads import OpenShard, OpenShards, get_max_held_shards, record_use
 from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.open_shards import OpenShard, OpenShards, get_max_held_shards
-from tokjax.datasets.remote import FileRange
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -31,7 +39,7 @@ from tokjax.formats.tokjax_json import parse_tokjax
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from tokjax.datasets.columns import Column
     from tokjax.datasets.dataset_files import DatasetFiles
@@ -40,6 +48,14 @@ if TYPE_CHECKING:
 
 
 _MAX_CACHED_SPLITS = 1024
+
+
+class ShardSlice(NamedTuple):
+    """Values `[start, stop)` of a column of a shard."""
+
+    shard: int
+    start: int
+    stop: int
 
 
 class Dataset:
@@ -61,12 +77,18 @@ class Dataset:
         tokenizer_override: tokenizer that was passed to `open_dataset`, or `None`.
     """
 
+    _DATA: ClassVar[str] = "tokens"
+    """Name of the files of the data."""
+    _INDEX: ClassVar[tuple[str, ...]] = ("doc_id", "start_offset", "num_tokens")
+    """Columns of `documents`: ids, start offsets, lengths, and other counts. The last ones name files."""
+
     def __init__(self, files: DatasetFiles, tokenizer: Any = None) -> None:
         self.path = files.path
         self.location = files.location
         self.manifest = manifest = files.manifest
         self.tokenizer_override = tokenizer
         self._files = files
+        self._data = StoredColumn(self._DATA, manifest.plan.data_dtype)
         self._locks: dict[tuple[int, str], ThreadLock] = {}
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
@@ -173,7 +195,7 @@ class Dataset:
         if name not in self._document_columns:
             values = np.empty(self.num_documents, description.dtype)
             for i, shard in enumerate(self.manifest.shards):
-                stored = self._load_side_column(shard, description)
+                stored = self._load(shard, description)
                 values[self._document_starts[i] : self._document_starts[i + 1]] = description.unpack(
                     stored, 0, shard.num_documents
                 )
@@ -194,7 +216,7 @@ class Dataset:
         values: list[Iterable[Any]] = []
         for column in map(self.column, names):
             is_per_token = isinstance(column, TokenColumn)
-            values.append(column._read_rows(rows) if is_per_token else (column[row] for row in rows))
+            values.append(column._read_rows(rows) if is_per_token else column[np.asarray(rows, np.int64)])
         return list(zip(*values, strict=True)) if values else [()] * len(rows)
 
     def get_column(self, name: str) -> Column:
@@ -212,7 +234,7 @@ class Dataset:
     @cached_property
     def document_lengths(self) -> NDArray[np.int64]:
         """Number of items (ids, or bytes of text) per document, `int64`, shape `(num_documents,)`."""
-        return self._load_column(self._length_column)
+        return self._load_column(self._INDEX[2])
 
     @cached_property
     def document_splits(self) -> NDArray[np.int64]:
@@ -226,9 +248,10 @@ class Dataset:
     @cached_property
     def documents(self) -> NDArray[Any]:
         """Index of the documents: structured array, `(documents,)`, of `doc_id`, offsets and lengths."""
-        columns = self._build_index_columns()
-        index = np.empty(self.num_documents, [(name, "<u8") for name in columns])
-        for name, values in columns.items():
+        index = np.empty(self.num_documents, [(name, "<u8") for name in self._INDEX])
+        others = map(self._load_column, self._INDEX[3:])
+        columns = (self._load_doc_ids(), self.document_splits[:-1], self.document_lengths, *others)
+        for name, values in zip(self._INDEX, columns, strict=True):
             index[name] = values
         index.setflags(write=False)
         return index
@@ -239,7 +262,7 @@ class Dataset:
         Raises:
             DatasetCorruptError: their sum is not the number of items.
         """
-        self._fill(lengths, self._length_column)
+        self._fill(lengths, self._INDEX[2])
         self._check_total(self.location, int(lengths.sum()), self.manifest.num_items)
 
     def verify(self) -> None:
@@ -252,23 +275,14 @@ class Dataset:
         """
         self._files.verify()
 
-    @property
-    def _length_column(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def _data_column(self) -> str:
-        return "tokens"
-
-    def _build_index_columns(self) -> dict[str, NDArray[Any]]:
-        raise NotImplementedError
-
     def _load_doc_ids(self) -> NDArray[np.uint64]:
         """Returns the ids of all documents, `uint64`, shape `(num_documents,)`."""
         ids = np.arange(self.num_documents, dtype=np.uint64)
         for i, shard in enumerate(self.manifest.shards):
             if _format_file_name(shard, "doc_id") in shard.files:
-                ids[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, "doc_id")
+                ids[self._document_starts[i] : self._document_starts[i + 1]] = self._load_counts(
+                    shard, "doc_id"
+                )
         return ids
 
     def _load_column(self, column: str) -> NDArray[np.int64]:
@@ -280,20 +294,18 @@ class Dataset:
 
     def _fill(self, values: NDArray[np.int64], column: str) -> None:
         for i, shard in enumerate(self.manifest.shards):
-            values[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, column)
+            values[self._document_starts[i] : self._document_starts[i + 1]] = self._load_counts(shard, column)
 
     def _read_document(self, row: SupportsIndex) -> NDArray[Any]:
         """Returns the stored items of one document, shape `(length,)`. A negative row counts from the end."""
-        shard, start, stop = self._find_document(row)
         if self._files.reads_ranges:
-            return self._read_slices(None, [ShardSlice(shard, start, stop)])[0]
-        return self._open(shard).data[start:stop]
+            return self._read_ranges(self._data, [self._find_document(row)])[0]
+        shard, start, stop = self._find_document(row)
+        return self._open(shard, self._data).data[start:stop]
 
-    def _read_documents(self, rows: Sequence[int]) -> Iterable[NDArray[Any]]:
+    def _read_documents(self, rows: Sequence[SupportsIndex]) -> Iterable[NDArray[Any]]:
         """Returns the stored items of several documents. Ranges of a URL are requested at the same time."""
-        if not self._files.reads_ranges:
-            return map(self._read_document, rows)
-        return self._read_slices(None, [ShardSlice(*self._find_document(row)) for row in rows])
+        return self._read_slices(self._data, [self._find_document(row) for row in rows])
 
     def _check_row(self, row: SupportsIndex) -> int:
         """Returns the index of a document. A negative row counts from the end."""
@@ -303,100 +315,83 @@ class Dataset:
             raise DatasetIndexError(f"there is no document {requested}: the dataset has {len(self)}")
         return index
 
-    def _find_document(self, row: SupportsIndex) -> tuple[int, int, int]:
+    def _find_document(self, row: SupportsIndex) -> ShardSlice:
         """Returns the shard of a document, and the start and end of its items in the shard."""
         index = self._check_row(row)
         shard = int(np.searchsorted(self._document_starts, index, "right")) - 1
         offset = index - int(self._document_starts[shard])
         splits = self._get_splits(shard)
-        return shard, int(splits[offset]), int(splits[offset + 1])
+        return ShardSlice(shard, int(splits[offset]), int(splits[offset + 1]))
 
-    def _read_column(self, shard: int, column: Column, start: int, stop: int) -> NDArray[Any]:
-        """Returns values `[start, stop)` of a column of a shard, in its dtype, shape `(stop - start,)`."""
-        if self._files.reads_ranges:
-            return self._read_column_ranges(column, [ShardSlice(shard, start, stop)])[0]
-        return column.unpack(self._open_column(shard, column).data, start, stop)
+    def _split_ranges(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[ShardSlice]:
+        """Returns ranges of the concatenated documents as slices of shards, in the same order."""
+        splits, slices = self._item_starts, []
+        shards = np.searchsorted(splits, starts, "right") - 1
+        for shard, first, count in zip(shards.tolist(), starts.tolist(), lengths.tolist(), strict=True):
+            end = first + count
+            while first < end:
+                begin, stop = int(splits[shard]), min(end, int(splits[shard + 1]))
+                slices.append(ShardSlice(shard, first - begin, stop - begin))
+                first, shard = stop, shard + 1  # noqa: PLW2901
+        return slices
 
-    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
-        """Returns values of a column. Ranges of a URL are requested at the same time."""
-        if not self._files.reads_ranges:
-            return (self._read_column(shard, column, start, stop) for shard, start, stop in slices)
-        return self._read_column_ranges(column, slices)
-
-    def _read_column_ranges(self, column: Column, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
-        per_entry = 8 if column.kind == "b" else 1
-        stored = [
-            ShardSlice(shard, start // per_entry, column.count_stored(stop)) for shard, start, stop in slices
-        ]
-        return [
-            column.unpack(values, wanted.start - read.start * per_entry, wanted.stop - read.start * per_entry)
-            for wanted, read, values in zip(slices, stored, self._read_slices(column, stored), strict=True)
-        ]
-
-    def _read_slices(self, column: Column | None, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
-        """Returns entries of files at a URL. All ranges that are read without a download are one request.
+    def _read_slices(self, column: StoredColumn, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
+        """Returns values of a column, in its dtype. Ranges of a URL are requested at the same time.
 
         Args:
-            column: side column of the files; `None` for the data.
-            slices: entries of the files.
+            column: side column per token, or `_data`.
+            slices: values to read.
         """
+        if self._files.reads_ranges:
+            return self._read_ranges(column, slices)
+        return (column.unpack(self._open(shard, column).data, start, stop) for shard, start, stop in slices)
+
+    def _read_ranges(self, column: StoredColumn, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
+        """Returns the same as `_read_slices`. All ranges that are read without a download are one request."""
         remote = self._files.remote
         assert remote is not None
-        suffix = self._data_column if column is None else column.name
-        dtype = np.dtype(self.manifest.plan.data_dtype) if column is None else column.stored_dtype
+        per_entry, itemsize = (8 if column.kind == "b" else 1), column.stored_dtype.itemsize
+        closed = {
+            shard: self.manifest.shards[shard]
+            for shard in {each.shard for each in slices if each.start < each.stop}
+            if (shard, column.name) not in self._open_shards
+        }
+        ranges: dict[int, FileRange] = {}
         records: dict[str, FileRecord] = {}
-        files: dict[int, tuple[str, int]] = {}  # name and first byte of the data, of shards that are not open
-        for shard in {each.shard for each in slices}:
-            described = self.manifest.shards[shard]
-            name = _format_file_name(described, suffix)
-            if (shard, suffix) not in self._open_shards and name in described.files:
-                entries = described.num_items if column is None else column.count_stored(described.num_items)
-                records[name] = described.files[name]
-                files[shard] = name, records[name].nbytes - entries * dtype.itemsize
-        requested = [i for i, (shard, start, stop) in enumerate(slices) if shard in files and start < stop]
-        ranges = []
-        for shard, start, stop in (slices[i] for i in requested):
-            name, first = files[shard]
-            ranges.append(FileRange(name, first + start * dtype.itemsize, first + stop * dtype.itemsize))
-        blocks = remote.read_parts(ranges, records, self._files.nbytes)
-        parts = dict(zip(requested, blocks, strict=True))
+        for i, (shard, start, stop) in enumerate(slices):
+            if start == stop or shard not in closed:
+                continue
+            name = _format_file_name(closed[shard], column.name)
+            if name in closed[shard].files:
+                records[name] = closed[shard].files[name]
+                first = records[name].nbytes - column.count_stored(closed[shard].num_items) * itemsize
+                begin, end = start // per_entry * itemsize, column.count_stored(stop) * itemsize
+                ranges[i] = FileRange(name, first + begin, first + end)
+        blocks = remote.read_parts(list(ranges.values()), records, self._files.nbytes)
+        parts = dict(zip(ranges, blocks, strict=True))
         values = []
         for i, (shard, start, stop) in enumerate(slices):
             part = b"" if start == stop else parts.get(i)
-            if part is not None:
-                values.append(np.frombuffer(part, dtype))
+            if part is None:
+                opened = self._open(shard, column)
+                values.append(column.unpack(opened.data, start, stop).copy())  # (a view would keep it open)
             else:
-                opened = self._open(shard) if column is None else self._open_column(shard, column)
-                values.append(opened.data[start:stop].copy())  # (a view would keep the shard open)
+                skipped = start // per_entry * per_entry
+                stored = np.frombuffer(part, column.stored_dtype)
+                values.append(column.unpack(stored, start - skipped, stop - skipped))
         return values
 
-    def _open_column(self, index: int, column: Column) -> OpenShard:
-        """Returns the stored entries of a column of a shard, and opens the file if needed."""
-        return self._open_file(index, column.name, column)
-
-    def _open(self, index: int) -> OpenShard:
-        """Returns the data of a shard, and opens it if needed. The shards opened last stay open."""
-        return self._open_file(index, self._data_column, None)
-
-    def _open_file(self, index: int, suffix: str, column: Column | None) -> OpenShard:
-        """Returns a file of a shard, memory-mapped.
-
-        Args:
-            index: index of the shard.
-            suffix: suffix of the file.
-            column: side column of the file; `None` for the data.
-        """
-        key = (index, suffix)
+    def _open(self, index: int, column: StoredColumn) -> OpenShard:
+        """Returns the values per token of a column of a shard, memory-mapped. Those opened last stay open."""
+        key = (index, column.name)
         opened = self._open_shards.get(key)
         if opened is None:
             with self._get_lock(key).current:
                 opened = self._open_shards.get(key)
                 if opened is None:
                     shard = self.manifest.shards[index]
-                    data = (
-                        self._load(shard, suffix) if column is None else self._load_side_column(shard, column)
-                    )
-                    copy = self._files.find_copy(_format_file_name(shard, suffix))
+                    data = self._load(shard, column)
+                    copy = self._files.find_copy(_format_file_name(shard, column.name))
                     opened = OpenShard(data, data.view(np.uint8).data, copy)
                     self._open_shards.insert(key, opened)
         if opened.copy is not None:
@@ -426,7 +421,7 @@ class Dataset:
         """Logs a warning, once, if shards that are read together are larger than all copies may be."""
         if self._files.remote is not None:
             described = map(self.manifest.shards.__getitem__, shards)
-            names = ((shard, _format_file_name(shard, self._data_column)) for shard in described)
+            names = ((shard, _format_file_name(shard, self._DATA)) for shard in described)
             self._files.remote.check_request(sum(shard.files[name].nbytes for shard, name in names))
 
     def _find_item_shards(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[int]:
@@ -451,20 +446,18 @@ class Dataset:
             columns: side columns per token that are needed.
             documents: whether the lengths of documents are needed.
         """
-        openers: dict[tuple[int, str], Callable[[], object]] = {
-            (shard, self._data_column): partial(self._open, shard)
-        }
-        for column in columns:
-            openers[shard, column.name] = partial(self._open_column, shard, column)
-        closed = [opener for key, opener in openers.items() if key not in self._open_shards]
+        closed: list[Callable[[], object]] = [
+            partial(self._open, shard, column)
+            for column in (self._data, *columns)
+            if (shard, column.name) not in self._open_shards
+        ]
         if documents and shard not in self._shard_splits:
             closed.append(partial(self._get_splits, shard))
         return closed
 
     def _are_all_open(self, columns: Iterable[Column], *, documents: bool) -> bool:
         """Returns whether `_find_closed_files` would return nothing for any shard."""
-        names = (self._data_column, *(column.name for column in columns))
-        counts = [self._open_shards.count(name) for name in names]
+        counts = [self._open_shards.count(column.name) for column in (self._data, *columns)]
         if documents:
             counts.append(len(self._shard_splits))
         return min(counts) == len(self.manifest.shards)
@@ -473,30 +466,28 @@ class Dataset:
         """Returns the start offset of each document of a shard, and the end: `int64`, `(documents + 1,)`."""
         splits = self._shard_splits.get(index)
         if splits is None:
-            with self._get_lock((index, self._length_column)).current:
+            with self._get_lock((index, self._INDEX[2])).current:
                 splits = self._shard_splits.get(index)
                 if splits is not None:  # another thread has loaded them
                     return splits
                 described = self.manifest.shards[index]
-                splits = make_row_splits(self._load(described, self._length_column).astype(np.int64))
+                lengths = self._load_counts(described, self._INDEX[2])
+                splits = make_row_splits(lengths.astype(np.int64))
                 self._check_total(f"{self.location}/{described.name}", int(splits[-1]), described.num_items)
                 self._shard_splits[index] = splits
                 while len(self._shard_splits) > _MAX_CACHED_SPLITS:
                     self._shard_splits.popitem(last=False)
         return splits
 
-    def _load(self, shard: Shard, column: str) -> NDArray[Any]:
-        """Returns the array of one file of a shard, with its shape and dtype checked."""
-        if column == self._data_column:
-            dtype = np.dtype(self.manifest.plan.data_dtype)
-            return self._load_array(shard, column, shard.num_items, dtype, is_mapped=True)
-        return self._load_array(shard, column, shard.num_documents, None, is_mapped=False)
-
-    def _load_side_column(self, shard: Shard, column: Column) -> NDArray[Any]:
-        """Returns the stored entries of a side column of a shard, with their shape and dtype checked."""
+    def _load(self, shard: Shard, column: StoredColumn) -> NDArray[Any]:
+        """Returns the stored entries of a column of a shard, with their shape and dtype checked."""
         is_per_token = column.per == "token"
         entries = column.count_stored(shard.num_items if is_per_token else shard.num_documents)
         return self._load_array(shard, column.name, entries, column.stored_dtype, is_mapped=is_per_token)
+
+    def _load_counts(self, shard: Shard, column: str) -> NDArray[Any]:
+        """Returns a number per document of a shard, unsigned integers of any size."""
+        return self._load_array(shard, column, shard.num_documents, None, is_mapped=False)
 
     def _load_array(
         self, shard: Shard, column: str, entries: int, dtype: np.dtype[Any] | None, *, is_mapped: bool
@@ -532,6 +523,74 @@ class Dataset:
                 f"{location}: its documents have {total} items in total, its data has {num_items}; "
                 "write the dataset again"
             )
+
+
+class TokenColumn:
+    """Side column with a value per token. `column[i]` has the values of document `i`.
+
+    Attributes:
+        dataset: dataset of the column.
+        description: description of the column.
+        dtype: dtype of the values that are returned.
+    """
+
+    def __init__(self, dataset: Dataset, description: Column, dtype: DTypeLike | None = None) -> None:
+        self.dataset = dataset
+        self.description = description
+        target = description.dtype if dtype is None else dtype
+        self.dtype = check_cast(description.name, description.dtype, target)
+
+    def __len__(self) -> int:
+        """Returns the number of documents."""
+        return len(self.dataset)
+
+    def __repr__(self) -> str:
+        """Returns the name, the dtype and the dataset."""
+        return f"TokenColumn({self.description.name!r}, {self.dtype.name}, {self.dataset!r})"
+
+    def __getitem__(self, row: SupportsIndex) -> NDArray[Any]:
+        """Returns the values of one document, shape `(num_tokens,)`, aligned with `dataset.document(row)`."""
+        return self._read_rows([row])[0]
+
+    def _read_rows(self, rows: Sequence[SupportsIndex]) -> list[NDArray[Any]]:
+        """Returns the values of several documents, as `column[row]` does."""
+        slices = [self.dataset._find_document(row) for row in rows]
+        return list(map(self._cast, self.dataset._read_slices(self.description, slices)))
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Returns the values of tokens `[start, stop)` of all documents, shape `(stop - start,)`."""
+        return self.read_ranges([start], [stop - start])
+
+    def read_ranges(self, starts: ArrayLike, lengths: ArrayLike) -> NDArray[Any]:
+        """Returns the values of ranges of the concatenated documents, concatenated.
+
+        Args:
+            starts: position of the first token of each range, integers, shape `(n,)`.
+            lengths: number of tokens of each range, integers, shape `(n,)`.
+
+        Returns:
+            Values in `dtype`, shape `(lengths.sum(),)`.
+
+        Raises:
+            InvalidArgumentError: a range extends beyond the tokens of the dataset.
+        """
+        firsts, counts = as_integers("starts", starts, np.int64), as_integers("lengths", lengths, np.int64)
+        splits = self.dataset._item_starts
+        is_outside = (firsts < 0) | (counts < 0) | (firsts > int(splits[-1]) - counts)
+        if is_outside.any():
+            first, count = firsts[is_outside][0], counts[is_outside][0]
+            raise InvalidArgumentError(
+                f"range [{first}, {first + count}) is out of range: the dataset has {splits[-1]} tokens"
+            )
+        values = np.empty(int(counts.sum()), self.description.dtype)
+        position = 0
+        for part in self.dataset._read_slices(self.description, self.dataset._split_ranges(firsts, counts)):
+            values[position : position + len(part)] = part
+            position += len(part)
+        return self._cast(values)
+
+    def _cast(self, values: NDArray[Any]) -> NDArray[Any]:
+        return cast_values(self.description.name, values, self.dtype)
 
 
 def _format_file_name(shard: Shard, column: str) -> str:

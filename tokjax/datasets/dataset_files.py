@@ -25,16 +25,15 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax.datasets.downloads import Downloads, find_copy, get_copy_identity, make_size_error
-from tokjax.datasets.manifest import MANIFEST_FILE
-from tokjax.datasets.manifest_validation import read_manifest_and_identity
+from tokjax.datasets.manifest import MANIFEST_FILE, read_manifest_and_identity
 from tokjax.errors import DatasetCorruptError, DatasetError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.atomic_files import FileIdentity
+    from tokjax.datasets.downloads import LocalCopy
     from tokjax.datasets.manifest import FileRecord, Manifest
-    from tokjax.datasets.open_shards import LocalCopy
 
 _WRITE_AGAIN = "write the dataset again"
 

@@ -12,9 +12,9 @@ adds special tokens, and truncated where ids are truncated.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,11 +24,16 @@ from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.corpus.sources import ReadingReport
-from tokjax.datasets.columns import LOSS_MASK, compute_byte_lengths, convert_values, get_record_columns
+from tokjax.datasets.columns import LOSS_MASK, compute_byte_lengths, convert_values
 from tokjax.datasets.fields.base import RowsWithColumns, TokenField
 from tokjax.datasets.fields.conversation import ChatField, ConversationField
 from tokjax.datasets.fields.preference import PreferenceField
-from tokjax.datasets.fields.text_fields import PackedTokenField, RawTextField
+from tokjax.datasets.fields.text_fields import (
+    BucketedTokenField,
+    PackedTokenField,
+    RawTextField,
+    TokenizedTextField,
+)
 from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
@@ -115,41 +120,27 @@ class Documents(NamedTuple):
 
 
 class EncodedDocuments(NamedTuple):
-    """Stored form of a batch of documents.
+    """Stored form of a batch of documents: columns by the names of their files.
 
     Attributes:
-        data: ids, or bytes of text, of all documents, concatenated, in the dtype of the file, shape
-            `(items,)`.
-        splits: start offset of each document in `data`, and its end, `int64`, shape `(documents + 1,)`.
-        columns: additional numbers per document, by column name, `int64`, shape `(documents,)`.
+        items: ids, or bytes of text, of all documents, concatenated, and side columns per token, in their
+            dtypes, shape `(items,)`.
+        documents: number of items, and other columns per document, shape `(documents,)`.
         num_dropped: number of ids, or bytes of text, that were truncated from each document because it was
             too long, `int64`, shape `(documents,)`.
-        side_columns: values of each side column, in its dtype, shape `(items,)` or `(documents,)`.
         is_kept: whether each document is stored, `bool`, shape `(documents,)`; `None` if all are. The others
             have no items.
     """
 
-    data: NDArray[Any]
-    splits: NDArray[np.int64]
-    columns: dict[str, NDArray[np.int64]]
+    items: dict[str, NDArray[Any]]
+    documents: dict[str, NDArray[Any]]
     num_dropped: NDArray[np.int64]
-    side_columns: dict[str, NDArray[Any]]
     is_kept: NDArray[np.bool_] | None = None
 
-
-class _Rows(NamedTuple):
-    """Rows of ids, with values of side columns that were computed with them.
-
-    Attributes:
-        ragged: rows of ids.
-        columns: values of columns, by name, shape `(num_ids,)` or `(num_rows,)`.
-        num_dropped: number of ids that a custom field left out of each row, integers, shape `(num_rows,)`, or
-            0.
-    """
-
-    ragged: Ragged
-    columns: dict[str, NDArray[Any]]
-    num_dropped: NDArray[np.int64] | int = 0
+    @property
+    def splits(self) -> NDArray[np.int64]:
+        """Start offset of each document in the items, and its end, `int64`, shape `(documents + 1,)`."""
+        return make_row_splits(self.documents["byte_length" if "text" in self.items else "num_tokens"])
 
 
 def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> EncodedDocuments:
@@ -171,22 +162,28 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
     plain, computed, left_out = _encode_rows(field, documents, threads)
+    _check_ids(field, plain, documents)
     rows, num_dropped = plain, np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
     elif isinstance(field, ChatField):
         rows, num_dropped = _truncate(rows, field.max_tokens)
-    elif not isinstance(field, TokenField):  # (a custom field adds its own special tokens)
+    elif isinstance(field, (TokenizedTextField, BucketedTokenField)):  # (others add their own special tokens)
         rows, num_dropped = apply_tokenizer_template(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
-    data = np.asarray(rows.ids).astype(field.data_dtype, copy=False)
-    side_columns: dict[str, NDArray[Any]] = {}
+    items = {field.DATA: np.asarray(rows.ids).astype(field.data_dtype, copy=False)}
+    encoded = EncodedDocuments(
+        items, {"num_tokens": np.asarray(rows.lengths)}, num_dropped + np.asarray(left_out)
+    )
     if field.columns:
         around = tuple(map(len, get_surrounding_ids(field)))
         layout = _Layout(np.asarray(plain.lengths, np.int64), num_dropped, *around)
-        side_columns = _build_side_columns(field.columns, documents, layout, computed)
-    encoded = EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped + left_out, side_columns)
+        records = (documents.get_values(i) for i in itertools.count())
+        for column in field.columns:
+            values = next(records) if column.source == "record" else computed[column.name]
+            per = encoded.items if column.per == "token" else encoded.documents
+            per[column.name] = _compute_side_column(column, values, documents, layout)
     if isinstance(field, ConversationField) and field.without_targets != "keep":
         return _drop_without_targets(field, documents, encoded)
     return encoded
@@ -206,16 +203,11 @@ def _drop_without_targets(
             f"{documents.get_name(i)} has no token to train on: there is no answer of the assistant{limit}; "
             "pass without_targets='drop' to leave such documents out, or 'keep' to store them"
         )
-    lengths = np.diff(encoded.splits)
+    lengths = encoded.documents["num_tokens"]
     is_kept_token = np.repeat(is_kept, lengths)
-    side_columns = {
-        column.name: encoded.side_columns[column.name][is_kept_token if column.per == "token" else ...]
-        for column in field.columns
-    }
     return encoded._replace(
-        data=encoded.data[is_kept_token],
-        splits=make_row_splits(lengths * is_kept),
-        side_columns=side_columns,
+        items={name: values[is_kept_token] for name, values in encoded.items.items()},
+        documents=encoded.documents | {"num_tokens": lengths * is_kept},
         is_kept=is_kept,
     )
 
@@ -225,13 +217,14 @@ def _find_trainable(field: ConversationField, encoded: EncodedDocuments) -> NDAr
 
     The first token of a side is predicted from nothing, so it is never a target.
     """
-    num_documents, num_sides = len(encoded.splits) - 1, 1
-    sides = np.repeat(np.arange(num_documents), np.diff(encoded.splits))
+    lengths = encoded.documents["num_tokens"]
+    num_documents, num_sides = len(lengths), 1
+    sides = np.repeat(np.arange(num_documents), lengths)
     if isinstance(field, PreferenceField):
         num_sides = 2
-        sides = 2 * sides + encoded.side_columns["rejected"]
+        sides = 2 * sides + encoded.items["rejected"]
     is_first = np.diff(sides, prepend=-1) != 0
-    is_target = encoded.side_columns[LOSS_MASK] & ~is_first
+    is_target = encoded.items[LOSS_MASK] & ~is_first
     counts = np.bincount(sides[is_target], minlength=num_documents * num_sides)
     has_targets: NDArray[np.bool_] = counts.reshape(num_documents, num_sides).min(axis=1) > 0
     return has_targets
@@ -285,73 +278,64 @@ class _Layout(NamedTuple):
     num_after: int
 
     @property
-    def full_splits(self) -> NDArray[np.int64]:
-        """Splits of the documents with special tokens, before truncation: `int64`, `(documents + 1,)`."""
-        return make_row_splits(self.lengths + self.num_before + self.num_after)
+    def full_lengths(self) -> NDArray[np.int64]:
+        """Number of ids of each document with special tokens, before truncation: shape `(documents,)`."""
+        return self.lengths + self.num_before + self.num_after
 
-    def surround(self, values: NDArray[Any], fill: Any) -> NDArray[Any]:
-        """Returns values of documents without special tokens, with the fill value for special tokens."""
-        if not self.num_before and not self.num_after:
-            return values
-        splits = self.full_splits
-        full = np.full(int(splits[-1]), fill, values.dtype)
-        full[concatenate_ranges(splits[:-1] + self.num_before, self.lengths)] = values
-        return full
+    def store(self, values: NDArray[Any], counts: NDArray[np.int64], fill: Any) -> NDArray[Any]:
+        """Returns values of all documents as they are stored.
 
-    def truncate(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Removes the values of ids that are dropped from values with those of special tokens."""
+        Args:
+            values: values, concatenated.
+            counts: number of values of each document, of `lengths` or of `full_lengths`, which has those of
+                special tokens.
+            fill: value of special tokens.
+        """
+        splits = make_row_splits(self.full_lengths)
+        starts = np.where(counts == self.full_lengths, 0, self.num_before) + splits[:-1]
+        stored = np.full(int(splits[-1]), fill, values.dtype)
+        stored[concatenate_ranges(starts, counts)] = values
         if not self.num_dropped.any():
-            return values
-        ends = self.full_splits[1:] - self.num_after
-        is_kept = np.ones(len(values), bool)
-        is_kept[concatenate_ranges(ends - self.num_dropped, self.num_dropped)] = False
-        return values[is_kept]
+            return stored
+        is_kept = np.ones(len(stored), bool)
+        starts = splits[1:] - self.num_after - self.num_dropped
+        is_kept[concatenate_ranges(starts, self.num_dropped)] = False
+        return stored[is_kept]
 
 
-def _build_side_columns(
-    columns: Sequence[Column], documents: Documents, layout: _Layout, computed: dict[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    """Returns the values of side columns as they are stored, except that booleans are not packed.
+def _compute_side_column(column: Column, values: Any, documents: Documents, layout: _Layout) -> NDArray[Any]:
+    """Returns the values of a side column as they are stored, except that booleans are not packed.
 
     Args:
-        columns: side columns of the field.
-        documents: documents, whose records have the values of some columns.
+        column: side column.
+        values: values that the field computed, for ids without special tokens; values of each document, for
+            a column that comes from records.
+        documents: documents of the values.
         layout: lengths of the documents.
-        computed: values of the other columns, for ids without special tokens.
     """
-    built = {}
-    for index, column in enumerate(get_record_columns(columns)):
-        values = documents.get_values(index)
-        if column.per == "document":
-            built[column.name] = np.array(values, column.dtype).reshape(-1)
-            continue
-        expected = layout.lengths
-        with_special = expected + layout.num_before + layout.num_after
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
-        is_wrong = (lengths != expected) & (lengths != with_special)
-        if is_wrong.any():
-            i = int(is_wrong.argmax())
-            more = (
-                f", or {with_special[i]} with special tokens" if layout.num_before + layout.num_after else ""
-            )
-            raise InvalidArgumentError(
-                f"{documents.get_name(i)}, column {column.name!r}: {lengths[i]} values for {expected[i]} "
-                f"ids; pass one value for each id{more}. Its batch was not written"
-            )
-        before, after = (np.full(count, column.fill, column.dtype) for count in layout[2:])
-        parts = [
-            part
-            for value, length in zip(values, with_special.tolist(), strict=True)
-            for part in ((value,) if len(value) == length else (before, value, after))
-        ]
-        built[column.name] = layout.truncate(np.concatenate([np.zeros(0, column.dtype), *parts]))
-    for column in columns:
-        if column.name in computed:
-            converted = _convert_computed(column, computed[column.name], documents, layout.lengths)
-            if column.per == "token":
-                converted = layout.truncate(layout.surround(converted, column.fill))
-            built[column.name] = converted
-    return {column.name: built[column.name] for column in columns}
+    counts = layout.lengths
+    if column.source != "record":
+        values = _convert_computed(column, values, documents, counts)
+    elif column.per == "document":
+        return np.array(values, column.dtype).reshape(-1)
+    else:
+        counts = np.fromiter(map(len, values), np.int64, len(values))
+        values = np.concatenate([np.zeros(0, column.dtype), *values])
+        _check_counts(column, counts, documents, layout)
+    return layout.store(values, counts, column.fill) if column.per == "token" else values
+
+
+def _check_counts(column: Column, counts: NDArray[np.int64], documents: Documents, layout: _Layout) -> None:
+    """Raises `InvalidArgumentError` unless records have a value for each id, or for each stored id."""
+    is_wrong = (counts != layout.lengths) & (counts != layout.full_lengths)
+    if is_wrong.any():
+        i = int(is_wrong.argmax())
+        has_special = layout.num_before + layout.num_after
+        more = f", or {layout.full_lengths[i]} with special tokens" if has_special else ""
+        raise InvalidArgumentError(
+            f"{documents.get_name(i)}, column {column.name!r}: {counts[i]} values for {layout.lengths[i]} "
+            f"ids; pass one value for each id{more}. Its batch was not written"
+        )
 
 
 def _convert_computed(
@@ -396,19 +380,17 @@ def _encode_text(field: RawTextField, documents: Documents) -> EncodedDocuments:
     characters = [to_characters(text) for text in contents]
     truncated = [text[: field.max_chars] for text in characters]
     data = [from_characters(text) for text in truncated]
-    splits = np.fromiter(accumulate(map(len, data), initial=0), np.int64, len(data) + 1)
-    lengths = np.fromiter(map(len, truncated), np.int64, len(truncated))
+    columns = {
+        "byte_length": np.fromiter(map(len, data), np.int64, len(data)),
+        "char_length": np.fromiter(map(len, truncated), np.int64, len(data)),
+    }
     dropped_lengths = (
         len(from_characters(text[len(part) :])) for text, part in zip(characters, truncated, strict=True)
     )
-    num_dropped = np.fromiter(dropped_lengths, np.int64, len(truncated))
-    side_columns = {
-        column.name: np.array(documents.get_values(index), column.dtype).reshape(-1)
-        for index, column in enumerate(field.columns)
-    }
-    return EncodedDocuments(
-        np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped, side_columns
-    )
+    for index, column in enumerate(field.columns):
+        columns[column.name] = np.array(documents.get_values(index), column.dtype).reshape(-1)
+    num_dropped = np.fromiter(dropped_lengths, np.int64, len(data))
+    return EncodedDocuments({field.DATA: np.frombuffer(b"".join(data), np.uint8)}, columns, num_dropped)
 
 
 def _reject_ids(contents: list[Any], reason: str) -> None:
@@ -416,42 +398,29 @@ def _reject_ids(contents: list[Any], reason: str) -> None:
         raise InvalidArgumentError(f"the records have ids instead of texts, and {reason}")
 
 
-def _encode_rows(field: Any, documents: Documents, threads: int | None) -> _Rows:
+def _encode_rows(field: Any, documents: Documents, threads: int | None) -> RowsWithColumns:
     """Encodes documents into rows of ids; without special tokens, except for custom fields."""
     contents = documents.contents
     if contents and all(isinstance(content, np.ndarray) for content in contents):
-        return _use_ids(field, documents, contents)
+        _reject_computed(field)
+        return RowsWithColumns(Ragged(np.concatenate(contents), make_row_splits(map(len, contents))), {}, 0)
     _reject_ids(contents, "others have texts; write separate datasets and merge them")
     is_custom = isinstance(field, TokenField)
     encode: Any = partial(field.encode_rows if is_custom else partial(_encode_plain, field), threads=threads)
     encoded = encode_named(encode, contents, documents.get_name)
-    rows = _check_custom_rows(field, encoded, len(contents)) if is_custom else encoded
-    ids, size = rows.ragged.ids, protocol.vocab_size(field.tokenizer)
+    return _check_custom_rows(field, encoded, len(contents)) if is_custom else encoded
+
+
+def _check_ids(field: Any, rows: Ragged, documents: Documents) -> None:
+    """Raises `InvalidArgumentError` for an id that is not in the vocabulary."""
+    ids, size = np.asarray(rows.ids), protocol.vocab_size(field.tokenizer)
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+        position = int(((ids < 0) | (ids >= size)).argmax())
+        document = int(np.searchsorted(rows.row_splits, position, "right")) - 1
         raise InvalidArgumentError(
-            f"the tokenizer returned ids from {ids.min()} to {ids.max()}, but its vocabulary size "
-            f"is {size}; this batch was not written"
+            f"{documents.get_name(document)} has the id {ids[position]}, but the vocabulary size of the "
+            f"tokenizer is {size}; its batch was not written"
         )
-    return rows
-
-
-def _use_ids(field: Any, documents: Documents, contents: list[NDArray[np.int32]]) -> _Rows:
-    """Returns the ids of records as rows.
-
-    Raises:
-        InvalidArgumentError: an id is not in the vocabulary, or the field needs texts.
-    """
-    _reject_computed(field)
-    size = protocol.vocab_size(field.tokenizer)
-    ids = np.concatenate(contents)
-    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-        i = next(i for i, each in enumerate(contents) if ((each < 0) | (each >= size)).any())
-        invalid = contents[i][(contents[i] < 0) | (contents[i] >= size)][0]
-        raise InvalidArgumentError(
-            f"{documents.get_name(i)} holds the id {invalid}, but the vocabulary size of the tokenizer is "
-            f"{size}; its batch was not written"
-        )
-    return _Rows(Ragged(ids, make_row_splits(map(len, contents))), {})
 
 
 def _reject_computed(field: Any) -> None:
@@ -469,7 +438,7 @@ def _reject_computed(field: Any) -> None:
             )
 
 
-def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> _Rows:
+def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> RowsWithColumns:
     columns = [column.name for column in field.columns if column.source == "byte_lengths"]
     batch = protocol.encode_texts(
         field.tokenizer,
@@ -481,11 +450,11 @@ def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> 
         disallowed_special=field.disallowed_special,
         threads=threads,
     )
-    ragged = Ragged(batch.ragged.ids, batch.ragged.row_splits)
-    if not columns:
-        return _Rows(ragged, {})
-    lengths = compute_byte_lengths(_get_input_offsets(field, texts, batch), np.asarray(ragged.row_splits))
-    return _Rows(ragged, dict.fromkeys(columns, lengths))
+    rows, computed = Ragged(batch.ragged.ids, batch.ragged.row_splits), {}
+    if columns:
+        offsets = _get_input_offsets(field, texts, batch)
+        computed = dict.fromkeys(columns, compute_byte_lengths(offsets, np.asarray(rows.row_splits)))
+    return RowsWithColumns(rows, computed, 0)
 
 
 def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBatch) -> NDArray[np.int64]:
@@ -497,7 +466,7 @@ def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBat
     return np.asarray(protocol.map_offsets_to_input(field.tokenizer, texts, batch).offsets)
 
 
-def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> _Rows:
+def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> RowsWithColumns:
     """Returns the result of `encode_rows`, checked so that the manifest matches the stored data."""
     name = f"{type(field).__name__}.encode_rows"
     columns: dict[str, Any] = {}
@@ -535,7 +504,9 @@ def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> _R
             f"{name} returned num_dropped with shape {num_dropped.shape} and minimum "
             f"{num_dropped.min(initial=0)}; it must be ({num_documents},), one count per document"
         )
-    return _Rows(rows, {column: np.asarray(values) for column, values in columns.items()}, num_dropped)
+    return RowsWithColumns(
+        rows, {column: np.asarray(values) for column, values in columns.items()}, num_dropped
+    )
 
 
 def _add_bos_and_eos(field: PackedTokenField, rows: Ragged) -> Ragged:

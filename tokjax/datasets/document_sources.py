@@ -22,21 +22,11 @@ from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, to_utf8
 from tokjax.corpus.files import TextFiles, get_format, get_source_files, has_plain_text
-from tokjax.corpus.readers import (
-    Chunk,
-    FileChunk,
-    RecordChunk,
-    RowChunk,
-    TextChunk,
-    iter_file_chunks,
-    iter_record_chunks,
-    read_records,
-)
-from tokjax.corpus.record_fields import find_field
+from tokjax.corpus.readers import Chunk, iter_file_chunks
+from tokjax.corpus.records import RowChunk, find_field
 from tokjax.corpus.sources import (
     ReadingReport,
     Source,
-    describe_chunk,
     find_source_files,
     read_chunk,
     read_documents,
@@ -50,7 +40,7 @@ from tokjax.corpus.tables import (
     iter_ray_tables,
     iter_table_records,
 )
-from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
+from tokjax.datasets.columns import IDS_KEY, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
 from tokjax.datasets.fields.base import TokenField
 from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
@@ -126,7 +116,7 @@ class FileDocuments(NamedTuple):
         num_skipped: number of documents at the start that are left out.
     """
 
-    chunks: tuple[Chunk | RecordChunk, ...]
+    chunks: tuple[Chunk, ...]
     num_skipped: int = 0
 
     @property
@@ -139,19 +129,27 @@ class FileDocuments(NamedTuple):
         return self._replace(num_skipped=self.num_skipped + count)
 
 
-class RecordReader(NamedTuple):
-    """Reader of the document in a record.
+class DocumentReader(NamedTuple):
+    """Reader of batches of documents. A copy of it reads the documents of files in each worker.
 
     Attributes:
         text_column: key of a record that holds its text or its ids. `"meta.text"` is the key `text` of the
             mapping `meta`.
         columns: side columns whose values come from records.
         keys: keys that form the document, for fields whose documents are records; else empty.
+        separator: string between documents in a text; `None` if each text is one document.
+        skip_bad_records: whether to skip records that are no documents.
+        reads_texts: whether the documents of files are texts, and not records.
+        record_separator: string between documents in the text of a record of a file of texts.
     """
 
     text_column: str
     columns: tuple[Column, ...] = ()
     keys: tuple[str, ...] = ()
+    separator: str | None = None
+    skip_bad_records: bool = False
+    reads_texts: bool = False
+    record_separator: str | None = None
 
     @property
     def needs_records(self) -> bool:
@@ -184,7 +182,7 @@ class RecordReader(NamedTuple):
             content = [IDS_KEY]
         return [name for name in (*content, *(column.name for column in self.columns)) if name in columns]
 
-    def read(self, record: Mapping[str, Any] | SourceError, name: str) -> Text | Record | None:
+    def read_record(self, record: Mapping[str, Any] | SourceError, name: str) -> Text | Record | None:
         """Returns the document of a record, with the values of its columns; `None` if its text is `None`.
 
         Args:
@@ -207,8 +205,8 @@ class RecordReader(NamedTuple):
                 raise InvalidArgumentError(
                     f"{value_name}: the record has no value under this key, it has {list(record)[:20]}"
                 )
-            convert = convert_values if column.per == "token" else convert_value
-            values.append(convert(column, record[column.name], value_name))
+            ndim = int(column.per == "token")
+            values.append(convert_values(column, record[column.name], value_name, ndim=ndim))
         return Record(content, tuple(values))
 
     def _read_content(self, record: Mapping[str, Any], name: str) -> Any:
@@ -243,44 +241,12 @@ class RecordReader(NamedTuple):
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"{name} is not JSON data: {error}") from None
 
-
-def make_record_reader(field: Field, text_column: str) -> RecordReader:
-    """Returns the reader of the records that a field stores.
-
-    Raises:
-        InvalidArgumentError: a column has the name of the text column.
-    """
-    keys = field.record_keys if isinstance(field, TokenField) else ()
-    columns = get_record_columns(field.columns)
-    for column in columns:
-        if column.name in (keys or (text_column,)):
-            raise InvalidArgumentError(
-                f"column {column.name!r} has the name of the key of the document; choose another name"
-            )
-    return RecordReader(text_column, columns, keys)
-
-
-class DocumentReader(NamedTuple):
-    """Reader of batches of documents. A copy of it reads the documents of files in each worker.
-
-    Attributes:
-        separator: string between documents in a text; `None` if each text is one document.
-        records: reader of the records of files; `None` if the documents of files are texts.
-        record_separator: string between documents in the text of a record.
-        skip_bad_records: whether to skip records that are no documents.
-    """
-
-    separator: str | None
-    records: RecordReader | None
-    record_separator: str | None = None
-    skip_bad_records: bool = False
-
     def read(self, batch: Batch) -> Documents:
         """Returns the documents of a batch. Those of an iterable have been read before."""
         if isinstance(batch, Documents):
             return batch
         before = _get_versions(batch.chunks)
-        read = (self._read_texts if self.records is None else self._read_records)(batch.chunks)
+        read = (self._read_texts if self.reads_texts else self._read_records)(batch.chunks)
         # The driver compares the files, too, but workers on other machines may have copies of them.
         for path, version in _get_versions(batch.chunks).items():
             if version != before[path]:
@@ -295,7 +261,7 @@ class DocumentReader(NamedTuple):
         locations: list[tuple[int, str]] = []
         report = ReadingReport()
         for chunk in chunks:
-            locations.append((len(texts), describe_chunk(chunk)))
+            locations.append((len(texts), chunk.location))
             documents, found = read_chunk(
                 chunk, self.separator, self.record_separator, skip_bad_records=self.skip_bad_records
             )
@@ -304,14 +270,13 @@ class DocumentReader(NamedTuple):
         return Documents(None, texts, partial(_describe_location, locations), report=report)
 
     def _read_records(self, chunks: Sequence[Any]) -> Documents:
-        assert self.records is not None
         texts: list[Text | Record] = []
         locations: list[str] = []
         bad: list[TokjaxError] = []
         for chunk in chunks:
-            for location, record in read_records(chunk, self.records.choose):
+            for location, record in chunk.read_records(self.choose):
                 try:
-                    document = self.records.read(record, location)
+                    document = self.read_record(record, location)
                 except _RECORD_ERRORS as error:
                     if not self.skip_bad_records:
                         raise
@@ -337,35 +302,50 @@ def _describe_location(locations: Sequence[tuple[int, str]], index: int) -> str:
 
 
 def make_document_reader(
-    source: DocumentSource, separator: str | None, records: RecordReader, *, skip_bad_records: bool = False
+    source: DocumentSource,
+    field: Field,
+    text_column: str,
+    separator: str | None,
+    *,
+    skip_bad_records: bool = False,
 ) -> DocumentReader:
     """Returns the reader of a source.
 
     Args:
         source: source of documents, from `resolve_files`.
+        field: field that stores the documents.
+        text_column: key of a record that holds its text or its ids.
         separator: string between documents in a text; `None` if each text is one document.
-        records: reader of records.
         skip_bad_records: whether to skip records that are no documents.
 
     Raises:
-        InvalidArgumentError: a separator is passed for records.
+        InvalidArgumentError: a separator is passed for records, or a column has the name of the text column.
     """
-    if records.needs_records and separator is not None:
+    keys = field.record_keys if isinstance(field, TokenField) else ()
+    text_column = source.field if isinstance(source, TextFiles) else text_column
+    columns = get_record_columns(field.columns)
+    for column in columns:
+        if column.name in (keys or (text_column,)):
+            raise InvalidArgumentError(
+                f"column {column.name!r} has the name of the key of the document; choose another name"
+            )
+    reader = DocumentReader(text_column, columns, keys, separator, skip_bad_records)
+    if separator is not None and reader.needs_records:
         raise InvalidArgumentError(
             "separator splits texts, and the columns of the field have values for complete records; omit "
             "separator"
         )
-    if isinstance(source, TextFiles):
-        records = records._replace(text_column=source.field)
-        if not (records.needs_records or _holds_ids(source)):
-            record_separator = None if has_plain_text(source) else separator
-            return DocumentReader(separator, None, record_separator, skip_bad_records)
-        if separator is not None:
-            raise InvalidArgumentError(
-                "separator splits texts, and the files hold ids",
-                hint=Hint("omit separator", "omit --separator"),
-            )
-    return DocumentReader(separator, records, None, skip_bad_records)
+    if not isinstance(source, TextFiles) or reader.needs_records:
+        return reader
+    if not _holds_ids(source):
+        record_separator = None if has_plain_text(source) else separator
+        return reader._replace(reads_texts=True, record_separator=record_separator)
+    if separator is not None:
+        raise InvalidArgumentError(
+            "separator splits texts, and the files hold ids",
+            hint=Hint("omit separator", "omit --separator"),
+        )
+    return reader
 
 
 def iter_batches(
@@ -386,16 +366,13 @@ def iter_batches(
     if not isinstance(source, TextFiles):
         yield from batch_documents(_iter_iterable(source, reader), batch_size)
         return
-    chunks: Iterator[Chunk | RecordChunk]
-    if reader.records is None:
-        separators = [] if reader.separator is None else [reader.separator]
-        chunks = iter_file_chunks(source, separators, batch_size, safe_splits=False)
-    else:
-        chunks = iter_record_chunks(source, reader.records.choose, batch_size)
-    gathered: list[Chunk | RecordChunk] = []
+    choose = None if reader.reads_texts else reader.choose
+    separators = [] if choose is not None or reader.separator is None else [reader.separator]
+    chunks = iter_file_chunks(source, separators, batch_size, safe_splits=False, choose=choose)
+    gathered: list[Chunk] = []
     nbytes = 0
     for chunk in chunks:
-        gathered.append(_load(chunk, reader) if in_memory else chunk)
+        gathered.append(chunk.load(choose) if in_memory else chunk)
         nbytes += chunk.nbytes
         if nbytes >= batch_size or len(gathered) >= _MAX_CHUNKS:
             yield FileDocuments(tuple(gathered))
@@ -404,26 +381,11 @@ def iter_batches(
         yield FileDocuments(tuple(gathered))
 
 
-def _load(chunk: Chunk | RecordChunk, reader: DocumentReader) -> Chunk | RecordChunk:
-    """Returns a chunk with its contents, for workers that can't read the file."""
-    if isinstance(chunk, FileChunk):
-        return chunk.load()
-    if not isinstance(chunk, RowChunk):
-        return chunk
-    if reader.records is None:
-        bad: list[SourceError] = []
-        texts = tuple(text for text, _ in chunk.read(bad))
-        return TextChunk((*texts, *bad), chunk.nbytes, chunk.read_nbytes, describe_chunk(chunk))
-    records = tuple(chunk.read_records(reader.records.choose))
-    return RecordChunk(records, chunk.nbytes, chunk.read_nbytes)
-
-
 def _iter_iterable(source: Any, reader: DocumentReader) -> Iterator[Document | TokjaxError]:
     """Yields the documents of an iterable, and errors of bad items if these are skipped."""
-    assert reader.records is not None
     kind: str | None = None
     index = 0
-    for position, item in enumerate(_iter_items(source, reader.records)):
+    for position, item in enumerate(_iter_items(source, reader)):
         number = position if reader.skip_bad_records else index
         try:
             if isinstance(item, SourceError):  # (of standard input)
@@ -463,21 +425,19 @@ def _read_item(
         number: its number, for errors.
         reader: reader of the source.
     """
-    records = reader.records
-    assert records is not None
     doc_id, content = None, item
     if kind == "pair":
         doc_id, content = _check_pair(number, item, reader.separator)
     if isinstance(content, Mapping):
-        if records.keys:  # the record can be the row of a table
+        if reader.keys:  # the record can be the row of a table
             content = {**content} | {
-                key: drop_null_keys(content[key]) for key in records.keys if key in content
+                key: drop_null_keys(content[key]) for key in reader.keys if key in content
             }
-        return doc_id, records.read(content, f"document {number if doc_id is None else doc_id}")
-    if records.needs_records:
+        return doc_id, reader.read_record(content, f"document {number if doc_id is None else doc_id}")
+    if reader.needs_records:
         raise InvalidArgumentError(
             f"document {number if doc_id is None else doc_id} is a {type(content).__name__}, and the field "
-            f"needs records with {', '.join(map(repr, records.names))}"
+            f"needs records with {', '.join(map(repr, reader.names))}"
         )
     if kind != "pair" and _is_array_of_ids(content):
         raise InvalidArgumentError(
@@ -601,7 +561,7 @@ class SourceHash:
         return digest
 
 
-def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
+def _iter_items(source: Any, reader: DocumentReader) -> Iterator[Any]:
     """Iterates over an iterable; of a table, only over the columns that are read, in batches.
 
     A table may be one of several: the items of an iterable can be tables, too.
@@ -662,8 +622,9 @@ def _holds_ids(files: TextFiles) -> bool:
                 column for column in columns if any(f"{name}.".startswith(f"{column}.") for name in names)
             ]
 
-        chunks = iter_record_chunks(replace(files, paths=(path,)), choose, _PROBE_BYTES)
-        for _, record in chain.from_iterable(read_records(chunk, choose) for chunk in chunks):
+        one_file = replace(files, paths=(path,))
+        chunks = iter_file_chunks(one_file, [], _PROBE_BYTES, safe_splits=False, choose=choose)
+        for _, record in chain.from_iterable(chunk.read_records(choose) for chunk in chunks):
             if isinstance(record, SourceError):  # (raised, or skipped, when the documents are read)
                 continue
             found = (find_field(record, name) for name in names)

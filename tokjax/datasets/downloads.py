@@ -1,4 +1,4 @@
-"""Local copies of the files of datasets at URLs, with a limit of their size.
+"""Local copies of the files of datasets at URLs, and mapped shards, with a limit of each.
 
 The copies of a dataset are in a subdirectory that is named after a digest of the URL, so that one
 `download_dir` can hold several datasets:
@@ -24,6 +24,13 @@ Files can also be read in ranges. Ranges of a file that are close together are o
 
     ranges      0-100   200-300            9000000-9000100
     requests    0-300                      9000000-9000100
+
+Mapped shards, local ones and copies, have a limit, too. Each keeps a file handle open, and the number of
+handles of a process is limited (`ulimit -n`). Half of that limit is for shards. Beyond it, the shard that was
+opened first is closed, whichever dataset it belongs to:
+
+    opened, limit 3     a/0  a/1  b/0
+    open b/1            a/1  b/0  b/1      (a/0 is closed)
 """
 
 from __future__ import annotations
@@ -33,7 +40,8 @@ import logging
 import os
 import re
 import time
-from collections import Counter
+import weakref
+from collections import Counter, deque
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -41,14 +49,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_identity, open_regular
 from tokjax._util.locks import ThreadLock, keep_locked
 from tokjax._util.urls import make_temporary_directory
+from tokjax.datasets.directories import FileRange, RemoteDirectory
 from tokjax.datasets.manifest import MANIFEST_FILE
-from tokjax.datasets.open_shards import LocalCopy, close_deleted_shards
-from tokjax.datasets.remote import FileRange, RemoteDirectory
 from tokjax.errors import DatasetCorruptError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.manifest import FileRecord, Manifest
@@ -96,7 +105,6 @@ class Downloads(RemoteDirectory):
     def __init__(self, url: str, options: DownloadOptions) -> None:
         super().__init__(url)
         self.options = options
-        self._locks: dict[str, ThreadLock] = {}
         self._checked_sizes: set[str] = set()
         self._range_bytes: Counter[str] = Counter()
         self._is_warned = False
@@ -151,10 +159,9 @@ class Downloads(RemoteDirectory):
             DatasetCorruptError: the remote file is missing.
         """
         target = self.local / name
-        with self._locks.setdefault(name, ThreadLock()).current:
-            file = self._open_identical(target, record, verified)
-            if file is None:
-                file = self._download_and_open(target, record, verified)
+        file = self._open_identical(target, record, verified)
+        if file is None:
+            file = self._download_and_open(target, record, verified)
         record_use(target)
         _save_uses()
         return file
@@ -216,7 +223,7 @@ class Downloads(RemoteDirectory):
     def _download_and_open(
         self, target: Path, record: FileRecord, verified: dict[str, FileIdentity]
     ) -> BinaryIO:
-        """Downloads a file and opens it. Of several processes, one downloads it, and the others wait."""
+        """Downloads a file and opens it. Of several threads and processes, one does, and the others wait."""
         _mark(target.parent)
         lock = target.with_name(f".{target.name}.lock")
         with keep_locked(lock):
@@ -379,3 +386,113 @@ def _merge_ranges(ranges: Sequence[FileRange]) -> tuple[list[FileRange], list[in
 def _cut(block: bytes, request: FileRange, wanted: FileRange) -> bytes:
     """Returns a range of the bytes of a request that contains it."""
     return block[wanted.start - request.start : wanted.stop - request.start]
+
+
+_MAX_OPEN = 1024
+
+
+class LocalCopy(NamedTuple):
+    """Downloaded copy of a file.
+
+    Attributes:
+        path: path of the copy.
+        inode: number of the file on its file system.
+    """
+
+    path: Path
+    inode: int
+
+    def is_deleted(self) -> bool:
+        """Returns whether the copy was deleted, or replaced by another one."""
+        try:
+            return self.path.stat().st_ino != self.inode
+        except FileNotFoundError:
+            return True
+
+
+class OpenShard(NamedTuple):
+    """Memory-mapped data of a shard.
+
+    Attributes:
+        data: ids, or bytes of text, shape `(num_items,)`.
+        raw: the same data as bytes.
+        copy: downloaded copy of the file; `None` for a local dataset.
+    """
+
+    data: NDArray[Any]
+    raw: memoryview
+    copy: LocalCopy | None
+
+
+class OpenShards:
+    """Memory-mapped files of one dataset, by shard index and column. Thread-safe.
+
+    All instances of a process share one limit, see `get_max_open_shards`.
+    """
+
+    def __init__(self) -> None:
+        self._shards: dict[str, dict[int, OpenShard]] = {}
+
+    def __contains__(self, key: tuple[int, str]) -> bool:
+        """Returns whether a file of a shard is open."""
+        return self.get(key) is not None
+
+    def get(self, key: tuple[int, str]) -> OpenShard | None:
+        """Returns a file of a shard if it is open, else `None`."""
+        shard, column = key
+        return self._shards.get(column, {}).get(shard)
+
+    def count(self, column: str) -> int:
+        """Returns the number of shards whose file of a column is open."""
+        return len(self._shards.get(column, ()))
+
+    def insert(self, key: tuple[int, str], shard: OpenShard) -> None:
+        """Inserts a file of a shard, and closes the ones opened first while there are too many."""
+        with _lock.current:
+            self._shards.setdefault(key[1], {})[key[0]] = shard
+            _insertion_order.append((weakref.ref(self), key))
+            while len(_insertion_order) > get_max_open_shards():
+                reference, oldest = _insertion_order.popleft()
+                owner = reference()
+                if owner is not None:
+                    owner._remove(oldest)
+
+    def _remove(self, key: tuple[int, str]) -> None:
+        shard, column = key
+        self._shards[column].pop(shard, None)
+
+
+_insertion_order: deque[tuple[weakref.ref[OpenShards], tuple[int, str]]] = deque()
+_lock = ThreadLock()
+
+
+def close_deleted_shards() -> None:
+    """Closes the shards whose downloaded copies were deleted, so that their space on disk becomes free."""
+    with _lock.current:
+        for entry in list(_insertion_order):
+            reference, key = entry
+            owner = reference()
+            shard = None if owner is None else owner.get(key)
+            if owner is not None and shard is not None and shard.copy is not None and shard.copy.is_deleted():
+                owner._remove(key)
+                _insertion_order.remove(entry)
+
+
+def get_max_open_shards() -> int:
+    """Returns the maximum number of open shards in this process: at most half of its file handles."""
+    try:
+        import resource  # noqa: PLC0415 (not available on Windows)
+    except ImportError:
+        return _MAX_OPEN // 2
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:  # (-1 on Linux)
+        return _MAX_OPEN
+    return max(min(soft // 2, _MAX_OPEN), 1)
+
+
+def get_max_held_shards() -> int:
+    """Returns the maximum number of shards that one thread may hold references to at a time.
+
+    A shard stays open while it is referenced, even if it was closed.
+    """
+    return max(get_max_open_shards() // 4, 1)

@@ -13,13 +13,12 @@ from tokjax._util.atomic_files import finish_replacement, resolve
 from tokjax._util.urls import reject_urls
 from tokjax.corpus.files import text_files
 from tokjax.datasets.columns import parse_columns
+from tokjax.datasets.dataset_types import open_dataset
 from tokjax.datasets.directories import DATASET
 from tokjax.datasets.fields.base import get_unsigned_dtype
 from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.manifest import Manifest, Plan, write_manifest
-from tokjax.datasets.manifest_validation import read_manifest
-from tokjax.datasets.opening import open_dataset
-from tokjax.datasets.shards import write_array
+from tokjax.datasets.manifest import Manifest, Plan, read_manifest, write_manifest
+from tokjax.datasets.shard_writing import write_array
 from tokjax.datasets.writer import WrittenDataset, write_dataset, write_once
 from tokjax.errors import (
     DatasetIncompleteError,

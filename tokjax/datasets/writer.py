@@ -1,38 +1,74 @@
 """Writing of dataset directories: `write_dataset`, on local file systems and at URLs.
 
 A dataset is written to `NAME.incomplete`, its manifest last, and then renamed to `NAME`. A directory `NAME`
-is therefore always complete. `resuming` explains how an interrupted write continues.
+is therefore always complete.
+
+A writer works in `NAME.incomplete` and appends one line to `progress.jsonl` for each finished shard. After a
+kill in the middle of the third shard, the directory holds:
+
+    corpus.incomplete/
+      progress.jsonl              {"format": ..., "plan": {"field": "PackedTokenField", ...}, "checksum": ...}
+                                  {"format": ..., "shard": {"name": "shard-00000", ...}, "checksum": ...}
+                                  {"format": ..., "shard": {"name": "shard-00001", ...}, "checksum": ...}
+      shard-00000.tokens.npy      finished
+      shard-00000.num_tokens.npy
+      shard-00001.tokens.npy      finished
+      shard-00001.num_tokens.npy
+      shard-00002.tokens.npy      not in progress.jsonl, deleted by the next call
+      .shard-00002.num_tokens.npy.3f9a.partial         temporary file, deleted by the next call
+
+The next call of `write_dataset` with the same arguments
+
+1. reads `progress.jsonl`, and compares its plan with the new one;
+2. compares the files of finished shards with their checksums;
+3. reads the source again up to the end of the last finished shard, in parallel, and compares the digests of
+   its documents with `source_sha256` of each shard, without encoding them;
+4. deletes all other files, and encodes the remaining documents.
+
+The result has the same bytes as an uninterrupted run. If a comparison fails, the call raises an error, or
+starts over with `overwrite=True`. A finished dataset is compared in the same way, and left unchanged.
+
+See docs/dataset-format.md.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.atomic_files import (
+    NotRegularFileError,
+    add_path_to_errors,
     clear_incomplete_directory,
     compute_file_sha256,
     finish_replacement,
     open_atomic_directory,
     resolve,
+    write_atomically,
 )
 from tokjax._util.checks import check_int
-from tokjax._util.threads import check_executor, resolve_num_threads
+from tokjax._util.executors import check_executor
+from tokjax._util.progress import show_progress_bar
+from tokjax._util.threads import resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files
 from tokjax.datasets.columns import describe_columns
 from tokjax.datasets.dataset_files import DatasetFiles
-from tokjax.datasets.directories import DATASET, LocalDirectory
+from tokjax.datasets.directories import DATASET, LocalDirectory, RemoteDirectory
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
     DocumentSource,
+    SourceHash,
     describe_source,
     iter_batches,
     make_document_reader,
-    make_record_reader,
     resolve_files,
 )
 from tokjax.datasets.fields.registry import Field, check_registered
@@ -43,29 +79,29 @@ from tokjax.datasets.manifest import (
     Manifest,
     Plan,
     Shard,
+    describe_plan,
+    describe_shard,
+    parse_shard,
+    read_manifest,
+    seal_contents,
+    unseal_contents,
     write_manifest,
-)
-from tokjax.datasets.manifest_validation import read_manifest
-from tokjax.datasets.remote import RemoteDirectory
-from tokjax.datasets.resuming import (
-    Progress,
-    add_progress,
-    load_manifest_if_unchanged,
-    record_source_change,
-    resume,
-    start_progress,
 )
 from tokjax.datasets.shard_writing import (
     SourceChangedError,
     WriteJob,
     get_batch_size,
+    map_batches,
     report_missing_files,
     report_source_changes,
     write_shards,
 )
 from tokjax.errors import (
+    DatasetCorruptError,
     DatasetError,
     DatasetExistsError,
+    DatasetMismatchError,
+    Hint,
     InvalidArgumentError,
     UnsupportedTokenizerError,
     make_overwrite_hint,
@@ -73,15 +109,22 @@ from tokjax.errors import (
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from tokjax.datasets.remote import Directory
+    from tokjax.corpus.sources import ReadingReport
+    from tokjax.datasets.directories import Directory
+    from tokjax.datasets.document_sources import Batch, DocumentDigests
 
 DEFAULT_SHARD_SIZE = 30_000_000
 """Number of ids per shard. Not larger, because nothing is encoded while the last shard is written."""
+_FORMAT = "tokjax-dataset-progress-2"
+"""Value of the field `format` in each line of the record. Version 1 had other digests of documents."""
+_SOURCE_CHANGED = {"source": "changed"}
+"""Last line of the record of a writer that stopped because its source changed."""
+_RESTART_HINT = make_overwrite_hint("start over", ", or delete it")
+"""Hint of errors about an interrupted writer that can't be resumed."""
 
 
 class WrittenDataset(NamedTuple):
@@ -185,7 +228,7 @@ def write_dataset(
         files = _get_files(source)
         source_entry = describe_source(source, separator)
         reader = make_document_reader(
-            source, separator, make_record_reader(field, text_column), skip_bad_records=skip_bad_records
+            source, field, text_column, separator, skip_bad_records=skip_bad_records
         )
     in_memory = executor is not None and isinstance(source, TextFiles) and bool(source.fetched)
     read = partial(iter_batches, source, reader, get_batch_size(executor), in_memory=in_memory)
@@ -197,7 +240,7 @@ def write_dataset(
     directory: Directory = RemoteDirectory(str(path)) if is_url(path) else LocalDirectory(resolve(path))
     if not overwrite and directory.exists():
         with report_source_changes(job):
-            manifest = load_manifest_if_unchanged(directory, job)
+            manifest = _load_manifest_if_unchanged(directory, job)
         if isinstance(directory, LocalDirectory):  # (at a URL, it would read all files)
             _check_checksums(directory.location, manifest)
     else:
@@ -219,12 +262,12 @@ def _write(directory: Directory, staging: Path, job: WriteJob, *, overwrite: boo
     def publish(shard: Shard) -> None:
         for name in shard.files:
             directory.put(staging / name)
-        add_progress(staging, shard)
+        _add_progress(staging, shard)
         directory.put(staging / PROGRESS_FILE, keep=True)
 
-    with report_source_changes(job, partial(record_source_change, directory, staging)):
-        job, finished = resume(job, directory, overwrite=overwrite)
-        start_progress(staging, Progress(job.plan, finished))
+    with report_source_changes(job, partial(_record_source_change, directory, staging)):
+        job, finished = _resume(job, directory, overwrite=overwrite)
+        _start_progress(staging, _Progress(job.plan, finished))
         directory.put(staging / PROGRESS_FILE, keep=True)  # before files that it listed are deleted
         kept = {PROGRESS_FILE, *(name for shard in finished for name in shard.files)}
         for name in set(filter(DATASET.own_files.fullmatch, directory.names())) - kept:
@@ -368,3 +411,310 @@ def summarize_dataset(manifest: Manifest, path: Path | str) -> WrittenDataset:
         manifest.num_dropped_documents,
         manifest.num_skipped,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """Progress of an interrupted writer.
+
+    Attributes:
+        plan: settings that the writer was started with.
+        shards: finished shards, in stream order.
+        source_changed: whether the writer stopped because the source changed while it was read. The next one
+            starts over if the documents of the shards are not those of the source.
+    """
+
+    plan: Plan
+    shards: tuple[Shard, ...]
+    source_changed: bool = False
+
+
+def _resume(job: WriteJob, directory: Directory, *, overwrite: bool) -> tuple[WriteJob, tuple[Shard, ...]]:
+    """Returns the remaining work, and the finished shards of an interrupted writer.
+
+    The documents of finished shards are consumed from `job.batches`.
+
+    Args:
+        job: write job with all documents.
+        directory: directory of the interrupted writer.
+        overwrite: whether to start over if the interrupted writer can't be resumed.
+
+    Returns:
+        The job with the documents that remain, and the finished shards; no shards if it starts over.
+
+    Raises:
+        DatasetCorruptError: the progress record is damaged.
+        DatasetMismatchError: the plan or the documents differ, or a finished shard was altered.
+    """
+    new_job = job.fix_date(None)
+    try:
+        progress = _find_progress(directory)
+        job = job.fix_date(None if progress is None else progress.plan)
+        finished = _get_finished_shards(progress, job.plan, directory)
+        _check_files(directory, finished)
+    except DatasetError:
+        if not overwrite:
+            raise
+        return new_job, ()
+    difference, remaining = _compare_documents(job, finished)
+    if difference is None:
+        return remaining, finished
+    message = f"{directory} was started with another source ({difference}); pass the same one"
+    if not (overwrite or (progress is not None and progress.source_changed)):
+        raise DatasetMismatchError(message, hint=_RESTART_HINT)
+    if job.restart is None:
+        raise DatasetMismatchError(
+            f"{message}, or one that can be read again: part of this iterator has already been consumed"
+        )
+    return new_job._replace(batches=job.restart()), ()
+
+
+def _load_manifest_if_unchanged(directory: Directory, job: WriteJob) -> Manifest:
+    """Returns the manifest of an existing dataset if the job would write the same dataset.
+
+    Reads all documents of the job to compare them.
+
+    Args:
+        directory: directory of the dataset.
+        job: write job to compare with.
+
+    Raises:
+        DatasetExistsError: the existing dataset is damaged, or has another plan or other documents.
+    """
+    try:
+        manifest = directory.manifest()
+    except DatasetError as error:
+        raise DatasetExistsError(
+            f"{directory} exists ({error.message})",
+            hint=make_overwrite_hint("replace a dataset", "; otherwise pass another path"),
+        ) from None
+    hint = make_overwrite_hint("replace it")
+    job = job.fix_date(manifest.plan)
+    _compare_plans(job.plan, manifest.plan, f"{directory} exists, and was written", hint)
+    difference, remaining = _compare_documents(job, manifest.shards)
+    if difference is None and any(
+        len(digests.sha256) for _, (digests, _) in map_batches(remaining, "digest")
+    ):
+        difference = "the source now has more documents"
+    if difference is not None:
+        raise DatasetExistsError(
+            f"{directory} exists, and was written from another source ({difference})", hint=hint
+        )
+    return manifest
+
+
+def _check_files(directory: Directory, finished: tuple[Shard, ...]) -> None:
+    """Raises `DatasetMismatchError` if files of finished shards were altered."""
+    for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
+        if not directory.has(name, record):
+            raise DatasetMismatchError(
+                f"{directory}/{name}, which an interrupted writer had finished, is missing or was altered",
+                hint=make_overwrite_hint("start over", f", or delete {directory}"),
+            )
+
+
+def _find_progress(directory: Directory) -> _Progress | None:
+    """Returns the progress of an interrupted writer, or `None`.
+
+    A writer that was killed after it wrote the manifest has no progress record, but all of its shards are
+    finished.
+    """
+    progress = _read_progress(directory)
+    if progress is None and directory.read(MANIFEST_FILE) is not None:
+        manifest = directory.manifest()
+        progress = _Progress(manifest.plan, tuple(manifest.shards))
+    return progress
+
+
+def _read_progress(directory: Directory) -> _Progress | None:
+    """Reads the progress record of an interrupted writer.
+
+    A last line without a line break was being written when the writer was killed. Its shard is not counted.
+
+    Returns:
+        The progress; `None` if the record is missing, or if another version of tokjax wrote it.
+
+    Raises:
+        DatasetCorruptError: the record is damaged or was altered.
+    """
+    path = f"{directory}/{PROGRESS_FILE}"
+    hint = make_overwrite_hint("start over", f", or delete {directory}")
+    try:
+        record = directory.read(PROGRESS_FILE)
+        if record is None:
+            return None
+        *lines, _ = record.split(b"\n")
+        plan, *entries = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
+        shards = tuple(parse_shard(entry["shard"]) for entry in entries if entry != _SOURCE_CHANGED)
+        return _Progress(Plan(**plan["plan"]), shards, _SOURCE_CHANGED in entries)
+    except DatasetMismatchError:
+        return None
+    except DatasetCorruptError:
+        raise
+    except NotRegularFileError as error:
+        raise DatasetCorruptError(f"{path} is not a regular file", hint=hint) from error
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise DatasetCorruptError(f"{path} is damaged: {error}", hint=hint) from error
+
+
+def _start_progress(directory: Path, progress: _Progress) -> None:
+    """Writes a progress record atomically, with its plan and the shards that are finished."""
+    lines = [_encode_line({"plan": describe_plan(progress.plan)}), *map(_encode_shard_line, progress.shards)]
+    lines += [_encode_line(_SOURCE_CHANGED)] * progress.source_changed
+    write_atomically(directory / PROGRESS_FILE, lambda file: file.writelines(lines))
+
+
+def _record_source_change(directory: Directory, staging: Path) -> None:
+    """Records in a progress record with finished shards that the source changed while it was read.
+
+    Args:
+        directory: directory of the record.
+        staging: local directory from which the record is published.
+    """
+    progress = _read_progress(directory)
+    if progress is not None and progress.shards:
+        _start_progress(staging, replace(progress, source_changed=True))
+        directory.put(staging / PROGRESS_FILE, keep=True)
+
+
+def _add_progress(directory: Path, shard: Shard) -> None:
+    """Appends a finished shard to the progress record.
+
+    Appends one line instead of writing the record again, so that the cost per shard is constant.
+    """
+    path = directory / PROGRESS_FILE
+    with add_path_to_errors(path), path.open("ab") as file:
+        file.write(_encode_shard_line(shard))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _get_finished_shards(progress: _Progress | None, plan: Plan, directory: Directory) -> tuple[Shard, ...]:
+    """Returns the shards to keep, after comparing the plans.
+
+    Raises:
+        DatasetMismatchError: the interrupted writer had another plan.
+    """
+    if progress is None:
+        return ()
+    _compare_plans(plan, progress.plan, f"{directory} was started", _RESTART_HINT, DatasetMismatchError)
+    finished = progress.shards
+    if finished and finished[-1].num_items < plan.shard_size:
+        # A shard below the shard size was the last one. The source may have more documents by now.
+        return finished[:-1]
+    return finished
+
+
+def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | None, WriteJob]:
+    """Compares the documents of a job with finished shards.
+
+    Returns:
+        A description of the first difference, or `None`, and the job with the documents that remain.
+    """
+    if not shards:
+        return None, job
+    total = sum(shard.num_bytes for shard in shards)
+    to_read, unread = (map(_raise_error, batches) for batches in itertools.tee(_catch_error(job.batches)))
+    with (
+        closing(map_batches(job._replace(batches=to_read), "digest")) as results,
+        show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance,
+    ):
+        documents = _DigestedDocuments(results, unread)
+        for shard in shards:
+            first, digest = documents.position, documents.read(shard.num_source_documents)
+            if documents.position < first + shard.num_source_documents:
+                return f"it now ends after {documents.position} documents", job
+            if digest != shard.source_sha256:
+                return f"documents {first} to {documents.position - 1} differ", job
+            advance(shard.num_bytes, f"{documents.position:,} documents")
+    return None, documents.remove_read(job)
+
+
+def _catch_error(source: Iterator[Batch]) -> Iterator[Batch | Exception]:
+    """Yields the items of a source, and its error.
+
+    Workers are some batches ahead. If the source fails there, the documents that are compared are complete,
+    but those that remain are not. So both iterations must raise the error.
+    """
+    try:
+        yield from source
+    except Exception as error:
+        yield error
+
+
+def _raise_error(item: Batch | Exception) -> Batch:
+    if isinstance(item, Exception):
+        raise item
+    return item
+
+
+class _DigestedDocuments:
+    """Digests of the documents of a source, read shard by shard.
+
+    Args:
+        results: batches, their digests and reports. Workers are some batches ahead.
+        unread: the same batches, of which those that were read are removed.
+
+    Attributes:
+        position: number of documents that were read.
+    """
+
+    def __init__(
+        self, results: Iterator[tuple[Batch, tuple[DocumentDigests, ReadingReport]]], unread: Iterator[Batch]
+    ) -> None:
+        self.position = self._num_left = 0
+        self._results = results
+        self._unread = unread
+        self._reports: list[tuple[int, ReadingReport]] = []
+
+    def read(self, count: int) -> str:
+        """Reads documents, fewer if the source ends. Returns their digest as in `Shard.source_sha256`."""
+        digest, stop = SourceHash(), self.position + count
+        while self.position < stop and (self._num_left or self._read_batch()):
+            start = len(self._digests.sha256) - self._num_left
+            taken = min(self._num_left, stop - self.position)
+            digest.add(self._digests.take(start, start + taken))
+            self._num_left -= taken
+            self.position += taken
+        return digest.pop()
+
+    def _read_batch(self) -> bool:
+        """Reads the next batch. Returns whether there was one."""
+        result = next(self._results, None)
+        if result is None:
+            return False
+        self._batch, (digests, report) = result
+        self._digests = digests.number(self.position)
+        self._num_left = len(digests.sha256)
+        self._reports.append((self._batch.read_nbytes, report))
+        next(self._unread)
+        return True
+
+    def remove_read(self, job: WriteJob) -> WriteJob:
+        """Returns a job with the documents that were not read."""
+        remaining, complete = self._unread, self._reports
+        if self._num_left:
+            skipped = len(self._digests.sha256) - self._num_left
+            remaining, complete = itertools.chain([self._batch.skip(skipped)], remaining), complete[:-1]
+        report = job.report
+        for _, each in complete:
+            report = report.add(each)
+        read_nbytes = sum(nbytes for nbytes, _ in complete)
+        return job._replace(batches=remaining, read_nbytes=read_nbytes, report=report)
+
+
+def _compare_plans(
+    plan: Plan, recorded: Plan, message: str, hint: Hint, error: type[DatasetError] = DatasetExistsError
+) -> None:
+    for name in Plan.__slots__:
+        new_value, old_value = getattr(plan, name), getattr(recorded, name)
+        if new_value != old_value:
+            raise error(f"{message} with {name}={old_value!r}, not {new_value!r}", hint=hint)
+
+
+def _encode_shard_line(shard: Shard) -> bytes:
+    return _encode_line({"shard": describe_shard(shard)})
+
+
+def _encode_line(contents: dict[str, Any]) -> bytes:
+    return json.dumps(seal_contents(_FORMAT, contents)).encode("ascii") + b"\n"

@@ -6,17 +6,16 @@ number of threads, so memory is bounded for iterables and files of any size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
-from tokjax._util.checks import reject_path, reject_tables
+from tokjax._util.checks import check_iterable, reject_path, reject_tables
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax.core.encode_options import EncodeOptions, TextOptions, TruncationOptions, accept_options
+from tokjax.core.option_errors import check_options
 from tokjax.corpus.decompression import check_are_text
 from tokjax.corpus.files import TextFiles, get_source_files, text_files
 from tokjax.corpus.sources import read_documents
@@ -25,7 +24,7 @@ from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -101,19 +100,17 @@ def encode_files(
         InvalidArgumentError: an argument is invalid, or a path is not a file. Raised by the call itself,
             before the first batch is requested.
     """
+    flags: dict[str, Any] = {"return_offsets": return_offsets, "return_masks": return_masks}
+    flags |= {"assume_normalized": assume_normalized}
+    check_options({**options, **flags, "progress": progress})
     check_separator(separator)
     threads = resolve_num_threads(options.get("threads"))
     files = paths if isinstance(paths, TextFiles) else text_files(paths)
     check_are_text(files)
 
-    encode = partial(
-        encode_batch_result,
-        tokenizer,
-        return_offsets=return_offsets,
-        return_masks=return_masks,
-        assume_normalized=assume_normalized,
-        **options,
-    )
+    def encode(documents: list[Any]) -> TokenizationBatch:
+        return encode_batch_result(tokenizer, documents, **flags, **options)
+
     encode([])  # reports invalid options now, not when the first batch is requested
 
     def iter_batches() -> Iterator[TokenizationBatch]:
@@ -153,7 +150,7 @@ def count_tokens(
 
     Raises:
         DisallowedSpecialTokenError: a text contains a disallowed special token.
-        InvalidArgumentError: `texts` is neither a text nor an iterable.
+        InvalidArgumentError: `texts` is neither a text nor an iterable of texts.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256})
@@ -162,18 +159,18 @@ def count_tokens(
     """
     reject_tables(texts, "texts")
     reject_path(texts, "texts")
-    if isinstance(texts, (bytearray, memoryview)) or not isinstance(texts, Iterable):
-        raise InvalidArgumentError(
-            f"texts must be str, bytes, or an iterable of them, not {type(texts).__name__}"
-        )
+    is_text = isinstance(texts, (str, bytes))
+    if isinstance(texts, (bytearray, memoryview)):
+        raise InvalidArgumentError(f"texts must be str or bytes, not {type(texts).__name__}; pass bytes(...)")
+    iterator: Iterator[Any] = check_iterable("texts", [texts] if is_text else texts)
     threads = resolve_num_threads(options.get("threads"))
     counts = [
         encode_batch_result(
             tokenizer, group, return_offsets=False, return_masks=False, **options
         ).ragged.lengths
-        for group in iter_text_groups([texts] if isinstance(texts, (str, bytes)) else texts, threads)
+        for group in iter_text_groups(iterator, threads)
     ]
-    if isinstance(texts, (str, bytes)):
+    if is_text:
         return int(counts[0][0])
     return np.concatenate([np.zeros(0, np.int64), *counts])
 
@@ -182,6 +179,10 @@ def check_separator(separator: object) -> None:
     """Raises `InvalidArgumentError` unless the separator is a non-empty `str` or `None`."""
     if not isinstance(separator, (str, NoneType)):
         raise InvalidArgumentError(f"separator must be str or None, not {type(separator).__name__}")
+    try:
+        (separator or "").encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"separator is {separator!r}, which no file in UTF-8 contains") from None
     if separator == "":
         raise InvalidArgumentError(
             "separator is the empty string; pass None if each file is one document, or '\\n' for lines"

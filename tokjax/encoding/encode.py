@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
-from tokjax._util.checks import check_choice, check_int, reject_path, reject_tables
+from tokjax._util.checks import check_choice, check_int, check_sequence
 from tokjax.core import protocol
-from tokjax.core.encode_options import SpecialOptions, accept_options
+from tokjax.core.encode_options import EncodeOptions, SpecialOptions, accept_options
+from tokjax.core.option_errors import explain_options
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.template import TokenSlices, apply_template
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 
+@explain_options
 def encode_batch_result(
     tokenizer: Any,
     texts: Sequence[Text] | Sequence[Sequence[Text]],
@@ -136,21 +138,15 @@ def encode_batch_result(
     return encoded.apply_template(slices, pieces)
 
 
+@accept_options(EncodeOptions)
 def encode_result(
     tokenizer: Any,
     text: Text | Sequence[Text],
     pair: Text | Sequence[Text] | None = None,
     *,
-    add_special_tokens: bool = True,
-    max_length: int | None = None,
-    truncation: Truncation = "longest_first",
-    truncation_side: Literal["left", "right"] = "right",
-    is_pretokenized: bool = False,
     return_offsets: bool = True,
     return_masks: bool = True,
-    assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
+    **options: Unpack[EncodeOptions],
 ) -> TokenizationResult:
     """Encodes one text, or one pair of texts, to ids, readable tokens, offsets and masks.
 
@@ -165,34 +161,20 @@ def encode_result(
     >>> encode_result(bert, "Who?", pair="Me").tokens
     ('[CLS]', 'who', '?', '[SEP]', 'me', '[SEP]')
     """
-    options_are_default = allowed_special == () and disallowed_special == "all" and not assume_normalized
-    if options_are_default and pair is None and max_length is None and not is_pretokenized:
-        _check_truncation(max_length, truncation, truncation_side)
+    if pair is None and (not options or options.keys() == {"add_special_tokens"}):
         result = protocol.encode_short_result(
             tokenizer,
             text,  # type: ignore[arg-type]
-            add_special_tokens=add_special_tokens,
+            add_special_tokens=options.get("add_special_tokens", True),
             return_offsets=return_offsets,
             return_masks=return_masks,
         )
         if result is not None:
             return result
-    batch = encode_batch_result(
-        tokenizer,
-        [text],  # type: ignore[arg-type]
-        None if pair is None else [pair],  # type: ignore[arg-type]
-        add_special_tokens=add_special_tokens,
-        max_length=max_length,
-        truncation=truncation,
-        truncation_side=truncation_side,
-        is_pretokenized=is_pretokenized,
-        return_offsets=return_offsets,
-        return_masks=return_masks,
-        assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
-    return batch[0]
+    flags: Any = {"return_offsets": return_offsets, "return_masks": return_masks}
+    texts: Any = [text]
+    pairs: Any = None if pair is None else [pair]
+    return encode_batch_result(tokenizer, texts, pairs, **flags, **options)[0]
 
 
 @accept_options(SpecialOptions)
@@ -273,20 +255,13 @@ def encode_without_template(
         DisallowedSpecialTokenError: a text contains a disallowed special token.
         InvalidArgumentError: `texts` is not a sequence of texts, or `pairs` is not one of the same length.
     """
-    reject_tables(texts, "texts")
-    reject_path(texts, "texts")
-    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
-        raise InvalidArgumentError(
-            f"texts must be a sequence of texts, not {texts!r:.80}; for one text pass [text]"
-        )
+    check_sequence("texts", texts)
     all_texts = list(texts)
     if pairs is not None:
-        reject_tables(pairs, "pairs")
-        reject_path(pairs, "pairs")
-        if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__len__") or len(pairs) != len(all_texts):
+        check_sequence("pairs", pairs)
+        if len(pairs) != len(all_texts):
             raise InvalidArgumentError(
-                f"pairs must be a sequence of as many texts as texts has ({len(all_texts)}); got "
-                f"{pairs!r:.80}"
+                f"pairs must have as many texts as texts has ({len(all_texts)}), not {len(pairs)}"
             )
         all_texts += pairs
     joined_words = [join_words(words, i) for i, words in enumerate(all_texts)] if is_pretokenized else None

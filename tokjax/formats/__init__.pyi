@@ -1,19 +1,12 @@
-from .adapters import (
-    from_sentencepiece as from_sentencepiece,
-    from_tiktoken as from_tiktoken,
+from .exporting import (
+    export_tokenizer as export_tokenizer,
 )
-from .chat_templates import (
-    load_chat_template as load_chat_template,
-)
-from .detection import (
+from .file_formats import (
     DetectedTokenizer as DetectedTokenizer,
     detect_tokenizer_files as detect_tokenizer_files,
     detect_tokenizer_format as detect_tokenizer_format,
 )
-from .exporting import (
-    export_tokenizer as export_tokenizer,
-)
-from .huggingface.adapter import (
+from .huggingface.library import (
     HuggingFaceTokenizer as HuggingFaceTokenizer,
 )
 from .huggingface.tokenizer_json import (
@@ -21,13 +14,18 @@ from .huggingface.tokenizer_json import (
 )
 from .loading import (
     LoadOptions as LoadOptions,
+    load_chat_template as load_chat_template,
     load_tokenizer as load_tokenizer,
     prefetch_tokenizer as prefetch_tokenizer,
 )
 from .tiktoken_files import (
     ENCODINGS as ENCODINGS,
     Encoding as Encoding,
+    from_tiktoken as from_tiktoken,
 )
 from .tokjax_json import (
     save_tokenizer as save_tokenizer,
+)
+from .vocabulary_files import (
+    from_sentencepiece as from_sentencepiece,
 )

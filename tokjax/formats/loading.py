@@ -1,35 +1,58 @@
-"""Loading of tokenizers: files of all supported formats, names, and objects of other libraries."""
+"""Loading of tokenizers and chat templates: from files, by name, and from objects of other libraries.
+
+A model has one default chat template, and may have others by name. They are read from files, or from a field
+of `tokenizer_config.json`, which older models use:
+
+    model/
+      chat_template.jinja                    load_chat_template("model")
+      additional_chat_templates/
+        rag.jinja                            load_chat_template("model", "rag")
+      tokenizer_config.json                  "chat_template": a string (the default), or a list of objects
+                                             {"name": "rag", "template": ...}; read where no file exists
+
+`encoding.chat` applies templates to conversations.
+"""
 
 from __future__ import annotations
 
 import gc
-import os
+import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import numpy as np
-
 from tokjax._util.atomic_files import check_path
 from tokjax._util.checks import check_choice
 from tokjax.core import protocol
-from tokjax.errors import InvalidArgumentError
-from tokjax.formats.adapters import from_sentencepiece, from_tiktoken, get_tiktoken_encoding
-from tokjax.formats.detection import DetectedTokenizer, detect_tokenizer_files
-from tokjax.formats.file_formats import FORMATS, Format, find_options
-from tokjax.formats.hub import check_hub_options, fetch_repository
-from tokjax.formats.huggingface.tokenizer_json import from_huggingface
-from tokjax.formats.names import EncodingName, RepositoryName, UrlName, parse_name
-from tokjax.formats.remote_files import open_files
+from tokjax.core.vocabulary import ROLES
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.formats.downloads import TIKTOKEN_SCHEME, fetch_repository, open_files, parse_name
+from tokjax.formats.file_formats import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
+from tokjax.formats.huggingface.tokenizer_json import convert_files, from_huggingface
+from tokjax.formats.tiktoken_files import from_tiktoken, get_tiktoken_encoding
+from tokjax.formats.tokenizer_files import (
+    CHAT_TEMPLATE_FILE,
+    CHAT_TEMPLATES_DIRECTORY,
+    CONFIG_FILE,
+    RequiresTransformersError,
+    read_companion_config,
+)
+from tokjax.formats.vocabulary_files import from_sentencepiece
+from tokjax.models.format_errors import read_bytes
+from tokjax.models.roles_and_templates import replace_roles
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Literal, Unpack
 
-    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
-    from tokjax.models.byte_bpe import Normalizer
     from tokjax.pretokenize.patterns import Pattern
+
+
+_DEFAULT = "default"
+"""Name of the default chat template."""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -40,42 +63,28 @@ class LoadOptions(TypedDict, total=False):
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
-        mask_token: special token for masked language modeling, as in `wordpiece`.
+        cls_token: token whose output represents the text.
+        sep_token: token that ends each text of a pair.
+        mask_token: token for masked language modeling.
         special_tokens: special tokens: a map of names to ids for `"tiktoken"`, a list of names for other
             formats.
         encoding: name of a published encoding of tiktoken.
         pattern: split pattern, as in `byte_level_bpe`.
-        normalizer: normalization of texts, as in `byte_level_bpe`.
-        add_prefix_space: whether a space is added before text that does not begin with one.
         lowercase: whether texts are converted to lower case, as in `wordpiece`; `None` for the setting in the
             files.
-        strip_accents: whether nonspacing marks are removed, as in `wordpiece`; `None` for the setting in the
-            files.
-        clean_text: whether control characters are removed, as in `wordpiece`.
-        handle_chinese_chars: whether CJK ideographs are separate words, as in `wordpiece`; `None` for the
-            setting in the files.
-        continuing_prefix: prefix of tokens that continue a word, as in `wordpiece`.
-        max_word_characters: maximum length of a word in characters, as in `wordpiece`.
-        cleanup: whether decoding removes the space before punctuation, as in `wordpiece`.
     """
 
     bos_token: str | None
     eos_token: str | None
     pad_token: str | None
     unk_token: str | None
+    cls_token: str | None
+    sep_token: str | None
     mask_token: str | None
     special_tokens: Mapping[str, int] | Sequence[str] | None
     encoding: str | None
     pattern: Pattern | None
-    normalizer: Normalizer | Literal["auto"] | None
-    add_prefix_space: bool
     lowercase: bool | None
-    strip_accents: bool | None
-    clean_text: bool
-    handle_chinese_chars: bool | None
-    continuing_prefix: str
-    max_word_characters: int
-    cleanup: bool
 
 
 def load_tokenizer(
@@ -115,27 +124,26 @@ def load_tokenizer(
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
     read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
     or EOS token, CLS or SEP also has that role, as in BERT (but not with a `.model`). The options
-    `bos_token`, `eos_token` and `pad_token` override them in every format. `with_roles` sets any role of a
-    loaded tokenizer.
+    `bos_token`, `eos_token`, `pad_token` and those of other roles override them in every format. `with_roles`
+    sets any role of a loaded tokenizer.
 
-    - `"tokjax"` also accepts `unk_token`.
-    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
-      fallback, a BPE of words like that of OpenAI's first GPT, a unigram model like T5's, a WordPiece like
-      BERT's and a word-level tokenizer become built-in tokenizers with the same ids. Other definitions run on
-      the `tokenizers` library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and
-      padding defined in the file are not applied.
-    - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default those that the
-      configuration files declare, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
-      pattern is GPT-2's.
+    - `"huggingface"`: A byte-level BPE with a common split pattern, a BPE with byte fallback, a BPE of words
+      like that of OpenAI's first GPT, a unigram model like T5's, a WordPiece like BERT's and a word-level
+      tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
+      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
+      the file are not applied.
+    - `"gpt2"` accepts `pattern` and `special_tokens` (names; by default those that the configuration files
+      declare, and `<|endoftext|>`). The default pattern is GPT-2's.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
       the role, which is declared in the configuration files or else in the model.
-    - `"tiktoken"` also accepts `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A rank
-      file contains neither a split pattern nor special tokens. They are taken from the published encoding
-      that the file is named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and
-      `special_tokens`. A `tekken.json` contains both.
-    - `"wordpiece"` also accepts the options of `wordpiece`. Without a `tokenizer_config.json`, `lowercase` is
-      required if the vocabulary has tokens in upper case.
-    - `"word_bpe"` also accepts `unk_token` and `special_tokens` (names). The ids equal those of
+    - `"tiktoken"` accepts `encoding`, `pattern` and `special_tokens` (name to id). A rank file contains
+      neither a split pattern nor special tokens. They are taken from the published encoding that the file is
+      named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and `special_tokens`. A
+      `tekken.json` contains both.
+    - `"wordpiece"` accepts `special_tokens` (names) and `lowercase`, which is required if there is no
+      `tokenizer_config.json` and the vocabulary has tokens in upper case. For other options, pass the tokens
+      to `wordpiece`.
+    - `"word_bpe"` accepts `special_tokens` (names). The ids equal those of
       KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1. For other options, pass the tokens
       and merges to `word_bpe`.
 
@@ -166,19 +174,34 @@ def load_tokenizer(
     if protocol.find_library(path) is not None or protocol.is_tokenizer(path):
         return _convert(path, format, options)
     name = parse_name(path)
-    if isinstance(name, EncodingName):
-        return _load_encoding(name.encoding, format, options)
-    if isinstance(name, RepositoryName):
-        check_hub_options(name, options)
+    if isinstance(name, str) and name.startswith(TIKTOKEN_SCHEME):
+        if format not in ("auto", "tiktoken"):
+            raise InvalidArgumentError(f"{path!r} is an encoding of tiktoken; leave out format={format!r}")
+        return _convert(get_tiktoken_encoding(name.removeprefix(TIKTOKEN_SCHEME)), "auto", options)
+    for option in options.keys() & _REPLACED_OPTIONS:
+        raise InvalidArgumentError(f"load_tokenizer has no option {option!r}; {_REPLACED_OPTIONS[option]}")
     with open_files(name or path) as found:
-        detected = _detect(found, format)
-        row = FORMATS[detected.format]
-        where = f"the format {detected.format!r} ({detected.reason})"
-        _check_options(row.options, options, where, row.make)
+        detected = detect_tokenizer_files(found, format)
         with _pause_garbage_collection():
-            others: dict[str, Any] = {**options}
-            names = {role: others.pop(f"{role}_token") for role in row.roles if f"{role}_token" in options}
-            return row.read(*detected.files, names, **others)
+            return _read(detected, options)
+
+
+def _read(detected: DetectedTokenizer, options: Mapping[str, Any]) -> SegmentModel | HuggingFaceTokenizer:
+    """Reads files, or converts the tokenizer that transformers makes of them."""
+    row, files = FORMATS[detected.format], detected.files
+    role_options = {f"{role}_token": role for role in ROLES}
+    allowed = role_options.keys() | _get_options(row.read)
+    where = f"the format {detected.format!r} ({detected.reason})"
+    _check_options(allowed, options, where, row.make)
+    roles = {role_options[name]: value for name, value in options.items() if name in role_options}
+    others = {name: value for name, value in options.items() if name not in role_options}
+    try:
+        loaded = row.read(*files, roles, **others)
+    except RequiresTransformersError as error:
+        # A class reads a SentencePiece model under its usual name, of which there are several.
+        names = row.names if "|" not in row.layouts[0][0] else [file.name for file in files]
+        return convert_files(dict(zip(names, files, strict=True)), error, options)
+    return replace_roles(loaded, {role: name for role, name in roles.items() if name != "auto"})
 
 
 def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
@@ -203,22 +226,64 @@ def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
         TokenizerNotFoundError: the files are not available, as for `load_tokenizer`.
     """
     name = parse_name(path)
-    if isinstance(name, UrlName):
-        raise InvalidArgumentError(f"{path!r} is a URL, whose files are not cached; copy them to a directory")
-    if isinstance(name, EncodingName):
-        get_tiktoken_encoding(name.encoding)
-        return DetectedTokenizer("tiktoken", (), f"{name.encoding!r} is an encoding of tiktoken")
+    if isinstance(name, str):
+        encoding = name.removeprefix(TIKTOKEN_SCHEME)
+        if encoding == name:
+            raise InvalidArgumentError(
+                f"{name!r} is a URL, whose files are not cached; copy them to a directory"
+            )
+        get_tiktoken_encoding(encoding)
+        return DetectedTokenizer("tiktoken", (), f"{encoding!r} is an encoding of tiktoken")
     return detect_tokenizer_files(fetch_repository(name) if name else path)
 
 
-def _load_encoding(
-    name: str, format_: Format | Literal["auto"], options: Mapping[str, Any]
-) -> SegmentModel | HuggingFaceTokenizer:
-    """Loads an encoding of tiktoken by its name."""
-    if format_ not in ("auto", "tiktoken"):
-        raise InvalidArgumentError(f"{name!r} is an encoding of tiktoken; leave out format={format_!r}")
-    _check_options(find_options(from_tiktoken), options, f"the encoding {name!r} of tiktoken")
-    return from_tiktoken(get_tiktoken_encoding(name), **options)
+def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> str:
+    """Loads the Jinja chat template of a model, for `encode_chat`.
+
+    The default template is read from `chat_template.jinja`, other templates from
+    `additional_chat_templates/NAME.jinja`. If that file does not exist, the template is read from the field
+    `chat_template` of `tokenizer_config.json`.
+
+    Args:
+        path: path of the model's directory, or its URL or the name of its repository, as for
+            `load_tokenizer`.
+        name: name of the template, for models with several.
+
+    Raises:
+        FileNotFoundError: the directory does not exist.
+        TokenizerFormatError: the directory has no template of that name.
+        TokenizerNotFoundError: the files of the repository are not available, as for `load_tokenizer`.
+    """
+    parsed = parse_name(path)
+    if isinstance(parsed, str) and parsed.startswith(TIKTOKEN_SCHEME):
+        raise TokenizerFormatError(f"{path!r} is an encoding of tiktoken, which has no chat template")
+    with open_files(parsed or path) as found:
+        directory = check_path(found)
+        if not directory.is_dir():
+            raise FileNotFoundError(f"{directory}: no such directory")
+        template_path = (
+            directory / CHAT_TEMPLATE_FILE
+            if name == _DEFAULT
+            else directory / CHAT_TEMPLATES_DIRECTORY / f"{name}.jinja"
+        )
+        if template_path.is_file():
+            return read_bytes(template_path).decode("utf-8", "replace")
+        templates = _parse_templates(read_companion_config(directory).config.get("chat_template"))
+        if name not in templates:
+            raise TokenizerFormatError(
+                f"{directory}: has no chat template {name!r}: the file {template_path.name} does not exist, "
+                f"and {CONFIG_FILE} has {sorted(templates) or 'none'}"
+            )
+        return templates[name]
+
+
+def _parse_templates(value: object) -> dict[str, str]:
+    """Returns name to template for a template, or a list of objects with the fields `name` and `template`."""
+    if isinstance(value, str):
+        return {_DEFAULT: value}
+    entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+    named = {str(entry.get("name")): entry.get("template") for entry in entries}
+    return {name: template for name, template in named.items() if isinstance(template, str)}
 
 
 def _convert(
@@ -228,65 +293,38 @@ def _convert(
     type_name = type(tokenizer).__name__
     if format_ != "auto":
         raise InvalidArgumentError(f"format={format_!r} is for paths, not for {type_name} objects")
-    library = protocol.find_library(tokenizer)
-    convert = _get_unchanged if library is None else _ADAPTERS[library]
-    _check_options(find_options(convert), options, f"the conversion of {type_name} objects")
+    convert = _ADAPTERS[protocol.find_library(tokenizer)]
+    _check_options(_get_options(convert), options, f"the conversion of {type_name} objects")
     return convert(tokenizer, **options)
 
 
-def _get_unchanged(tokenizer: SegmentModel) -> SegmentModel:
-    """Returns a tokenizer of tokjax, which needs no conversion."""
-    return tokenizer
-
-
-_TEXT = ((str, type(None)), "a string or None")
-_BOOL = ((bool, np.bool_), "True or False")
-_OPTIONAL_BOOL = ((*_BOOL[0], type(None)), "True, False or None")
-_SPECIAL_TOKENS = ((Mapping, type(None)), "a dict of names to ids, or None")
-_SPECIAL_NAMES = ((Iterable, type(None)), "a list of names")
-_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "add_prefix_space": _BOOL,
-    "lowercase": _OPTIONAL_BOOL,
-    "strip_accents": _OPTIONAL_BOOL,
-    "clean_text": _BOOL,
-    "handle_chinese_chars": _OPTIONAL_BOOL,
-    "cleanup": _BOOL,
-    "continuing_prefix": ((str,), "a string"),
-    "max_word_characters": ((int, np.integer), "an integer"),
+_TYPES: Mapping[str, tuple[type, str]] = {
+    "lowercase": (bool, "True, False or None"),
+    "special_tokens": (Iterable, "a list of names"),
 }
 """Types of options, and a description for errors. Options not listed are strings or `None`."""
-_ADAPTERS: Mapping[str, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
+_REPLACED_OPTIONS: Mapping[str, str] = {
+    "revision": "pass 'hf://OWNER/NAME@REVISION'; a slash in the revision is %2F",
+    "subfolder": "pass 'hf://OWNER/NAME@REVISION/SUBFOLDER'",
+    "token": "set HF_TOKEN, or run `hf auth login`",
+    "cache_dir": "set HF_HUB_CACHE",
+    "local_files_only": "set HF_HUB_OFFLINE=1",
+}
+"""Options of `from_pretrained` in transformers, and what to do instead."""
+_ADAPTERS: Mapping[str | None, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
+    None: lambda tokenizer: tokenizer,
     "tokenizers": from_huggingface,
     "transformers": from_huggingface,
     "tiktoken": from_tiktoken,
     "sentencepiece": from_sentencepiece,
 }
-"""Conversions of tokenizer objects, by their library."""
+"""Conversions of tokenizer objects, by their library; `None` for tokenizers of tokjax."""
 
 
-def _detect(path: Any, format_: Format | Literal["auto"]) -> DetectedTokenizer:
-    """Returns the files to read; raises if a directory has another format than the one that was passed."""
-    if format_ == "auto" or not isinstance(path, (str, os.PathLike, Iterable)):
-        return detect_tokenizer_files(path)
-    num_files = FORMATS[format_].num_files
-    if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
-        files = tuple(map(check_path, path))
-        if len(files) != num_files:
-            raise InvalidArgumentError(
-                f"a tokenizer of the format {format_!r} has {num_files} file(s), not {len(files)}: "
-                f"{', '.join(map(str, files))}"
-            )
-        return DetectedTokenizer(format_, files, "from the argument format=")
-    target = check_path(path)
-    if num_files > 1 or target.is_dir():
-        detected = detect_tokenizer_files(target)
-        if detected.format != format_:
-            raise InvalidArgumentError(
-                f"{target} contains a tokenizer of the format {detected.format!r} ({detected.reason}), not "
-                f"{format_!r}; pass the path of the file to read, or format='auto'"
-            )
-        return detected
-    return DetectedTokenizer(format_, (target,), "from the argument format=")
+def _get_options(function: Callable[..., Any]) -> set[str]:
+    """Returns the keywords of a function."""
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
 def _check_options(
@@ -301,15 +339,16 @@ def _check_options(
         make: function that makes such a tokenizer in memory, and may have more options.
     """
     for name in sorted(options.keys() - allowed):
-        advice = f"; call tokjax.{make.__name__} with it" if make and name in find_options(make) else ""
+        advice = f"; call tokjax.{make.__name__} with it" if make and name in _get_options(make) else ""
         raise InvalidArgumentError(
             f"{where} has no option {name!r}; it has {', '.join(sorted(allowed)) or 'none'}{advice}"
         )
     for name, value in options.items():
-        types, expected = _TYPES.get(name, _TEXT)
-        if name == "special_tokens":
-            types, expected = _SPECIAL_TOKENS if "encoding" in allowed else _SPECIAL_NAMES
-        if not isinstance(value, types) or (name == "special_tokens" and isinstance(value, str)):
+        types, expected = _TYPES.get(name, (str, "a string or None"))
+        if name == "special_tokens" and "encoding" in allowed:
+            types, expected = Mapping, "a dict of names to ids, or None"
+        is_string = name in _TYPES and isinstance(value, str)
+        if is_string or not isinstance(value, (types, type(None))):
             raise InvalidArgumentError(f"{name} must be {expected}, not {value!r:.80}")
 
 

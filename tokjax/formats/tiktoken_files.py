@@ -1,4 +1,4 @@
-"""tiktoken's rank files, Mistral's `tekken.json`, and published encodings.
+"""tiktoken's rank files and encodings, Mistral's `tekken.json`, and published encodings.
 
 A rank file has one line per token: its bytes in base64, and its rank. The rank is the id, and the order in
 which tokens merge. The split pattern and the special tokens are not in the file; `ENCODINGS` has them for the
@@ -13,47 +13,41 @@ published files. A `tekken.json` contains all three.
 from __future__ import annotations
 
 import base64
-import binascii
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax._util.atomic_files import check_path
 from tokjax._util.checks import check_choice
+from tokjax._util.imports import import_optional
 from tokjax.core.template import EMPTY_TEMPLATE
-from tokjax.core.vocabulary import MAX_ID, make_vocabulary
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.tokenizer_files import (
-    BYTE_ORDER_MARK,
-    parse_json_object,
-    read_bytes,
-    resolve_roles,
+from tokjax.core.vocabulary import MAX_ID, make_vocabulary, select_roles
+from tokjax.errors import (
+    Hint,
+    InvalidArgumentError,
+    TokenizerFormatError,
+    TokenizerNotFoundError,
+    UnsupportedTokenizerError,
 )
+from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, parse_json_object
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
-from tokjax.models.format_errors import as_format_errors, check_vocab_size
+from tokjax.models.format_errors import as_format_errors, check_vocab_size, read_bytes
+from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
     from tokjax.pretokenize.patterns import Pattern
 
 _END_OF_TEXT = "<|endoftext|>"
-_FIM_TOKENS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _TEKKEN_ROLES: dict[Role, str] = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"}
 _TEKKEN_SPECIAL = [
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
     *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]"),
     *("[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
 ]
-"""Special tokens of a `tekken.json` without a list of them, which is valid up to version 7."""
-_LAST_VERSION_WITHOUT_LIST = 7
-_NUM_SPECIAL = 256
-"""Number of special tokens of Llama 3 and Kimi K2, named and reserved ones."""
-_NUM_LLAMA4_SPECIAL = 2048
+"""Special tokens of a `tekken.json` without a list of them."""
 _OPENAI_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT}
 
 
@@ -83,151 +77,112 @@ class Encoding(NamedTuple):
         return max(num_ids, *(id_ + 1 for id_ in ids))
 
 
-def _build_harmony_special_tokens() -> dict[str, int]:
-    named_tokens = {
-        "<|startoftext|>": 199998,
-        _END_OF_TEXT: 199999,
-        "<|return|>": 200002,
-        "<|constrain|>": 200003,
-        "<|channel|>": 200005,
-        "<|start|>": 200006,
-        "<|end|>": 200007,
-        "<|message|>": 200008,
-        "<|call|>": 200012,
-        "<|endofprompt|>": 200018,  # `<|reserved_200018|>` is a second name
-    }
-    return _reserve(named_tokens, range(200000, 201088), "<|reserved_{}|>") | {"<|reserved_200018|>": 200018}
-
-
-def _reserve(named_tokens: Mapping[str, int], ids: Iterable[int], name: str) -> dict[str, int]:
-    """Returns named special tokens, and those that are named after the other ids."""
-    unused_ids = set(ids).difference(named_tokens.values())
-    return {**named_tokens, **{name.format(id_): id_ for id_ in unused_ids}}
-
-
-def _number(names: Iterable[str], first_id: int) -> dict[str, int]:
-    """Returns name to id of special tokens with consecutive ids."""
-    return {name: id_ for id_, name in enumerate(names, first_id)}
-
-
-def _make_llama3(named_tokens: str, pad_token: str | None) -> Encoding:
-    """Returns Llama 3's encoding.
+def _make(
+    pattern: str, num_ranks: int, names: str, reserved: str = "", roles: Mapping[Role, str] = _OPENAI_ROLES
+) -> Encoding:
+    """Makes an encoding whose special tokens have the ids after the ranks.
 
     Args:
-        named_tokens: the first special tokens, separated by spaces, without `<|` and `|>`. A number is that
-            of a reserved token. The reserved tokens with higher numbers follow, up to 256 special tokens.
-        pad_token: special token that pads a batch, if any.
+        pattern: name of the split pattern.
+        num_ranks: number of ranks.
+        names: names of the special tokens, separated by spaces. `x-2:5` are the reserved tokens of the group
+            `x`, which may be empty, with the numbers 2, 3 and 4.
+        reserved: name of reserved tokens, with `{group}` and `{number}`, or `{id}`.
+        roles: role to the name of the special token that has it.
     """
-    names = [f"reserved_special_token_{name}" if name.isdigit() else name for name in named_tokens.split()]
-    first = 1 + max(int(name) for name in named_tokens.split() if name.isdigit())
-    names += [f"reserved_special_token_{first + i}" for i in range(_NUM_SPECIAL - len(names))]
-    roles: dict[Role, str] = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"}
-    if pad_token is not None:
-        roles["pad"] = pad_token
-    return Encoding("llama3", _number([f"<|{name}|>" for name in names], 128_000), 128_000, roles)
-
-
-def _make_llama4() -> Encoding:
-    """Returns Llama 4's encoding. Each group of special tokens has reserved ones among them."""
-
-    def reserve(group: str, numbers: Iterable[int]) -> list[str]:
-        return [f"{group}reserved_special_token_{i}" for i in numbers]
-
-    names = [
-        *("begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix"),
-        *("header_start", "header_end", "eom", "eot", "step"),
-        *reserve("text_post_train_", range(6)),
-        *("python_start", "python_end", "finetune_right_pad"),
-        *reserve("text_post_train_", range(8, 69)),
-        *("image_start", "image_end", *reserve("vision_", range(2))),
-        *("tile_x_separator", "tile_y_separator", *reserve("vision_", range(2, 6))),
-        *("image", *reserve("vision_", [6]), "patch", *reserve("vision_", range(7, 1048))),
-        *reserve("reasoning_", range(8)),
-        *("reasoning_thinking_start", "reasoning_thinking_end"),
-    ]
-    names += reserve("", range(_NUM_LLAMA4_SPECIAL - len(names)))
-    roles: dict[Role, str] = {
-        "bos": "<|begin_of_text|>",
-        "eos": "<|end_of_text|>",
-        "pad": "<|finetune_right_pad|>",
-    }
-    return Encoding("o200k", _number([f"<|{name}|>" for name in names], 200_000), 200_000, roles)
-
-
-def _make_kimi_k2() -> Encoding:
-    named_tokens = {
-        "[BOS]": 163584,
-        "[EOS]": 163585,
-        "<|im_end|>": 163586,
-        "<|im_user|>": 163587,
-        "<|im_assistant|>": 163588,
-        "<|start_header_id|>": 163590,
-        "<|end_header_id|>": 163591,
-        "[EOT]": 163593,
-        "<|im_system|>": 163594,
-        "<|tool_calls_section_begin|>": 163595,
-        "<|tool_calls_section_end|>": 163596,
-        "<|tool_call_begin|>": 163597,
-        "<|tool_call_argument_begin|>": 163598,
-        "<|tool_call_end|>": 163599,
-        "<|im_middle|>": 163601,
-        "[UNK]": 163838,
-        "[PAD]": 163839,
-    }
-    num_ranks = 163584
-    ids = range(num_ranks, num_ranks + _NUM_SPECIAL)
-    roles: dict[Role, str] = {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"}
-    return Encoding("kimi_k2", _reserve(named_tokens, ids, "<|reserved_token_{}|>"), num_ranks, roles)
+    special: dict[str, int] = {}
+    for name in names.split():
+        group, dash, numbers = name.rpartition("-")
+        for number in range(*map(int, numbers.split(":"))) if dash else [0]:
+            id_ = num_ranks + len(special)
+            special[reserved.format(group=group, number=number, id=id_) if dash else name] = id_
+    return Encoding(pattern, special, num_ranks, roles)
 
 
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256, in_tiktoken=True)
-_QWEN_TOKENS = (_END_OF_TEXT, "<|im_start|>", "<|im_end|>")
-_END_AND_PAD_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT}
-_GLM4_TOKENS = (
-    *(_END_OF_TEXT, "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"),
-    *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
-    *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"),
+_FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_HARMONY = _make(
+    "o200k",
+    199998,
+    "<|startoftext|> <|endoftext|> -0:2 <|return|> <|constrain|> -2:3 <|channel|> <|start|> <|end|> "
+    "<|message|> -3:6 <|call|> -6:11 <|endofprompt|> -11:1080",
+    "<|reserved_{id}|>",
 )
+_QWEN_TOKENS = "<|endoftext|> <|im_start|> <|im_end|>"
+_LLAMA_ROLES: dict[Role, str] = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"}
+_LLAMA_RESERVED = "<|{group}reserved_special_token_{number}|>"
+_END_AND_PAD: dict[Role, str] = {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT}
 ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
     {
         "gpt2": _GPT2,
         "r50k_base": _GPT2,
-        "p50k_base": Encoding("gpt2", {_END_OF_TEXT: 50256}, 50280, in_tiktoken=True),
-        "p50k_edit": Encoding(
-            "gpt2",
-            {_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FIM_TOKENS)},
-            50280,
-            in_tiktoken=True,
+        "p50k_base": _GPT2._replace(num_ranks=50280),
+        "p50k_edit": _GPT2._replace(
+            special_tokens={_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FIM)},
+            num_ranks=50280,
         ),
         "cl100k_base": Encoding(
             "cl100k",
             {_END_OF_TEXT: 100257, "<|endofprompt|>": 100276}
-            | {name: 100258 + i for i, name in enumerate(_FIM_TOKENS)},
+            | {name: 100258 + i for i, name in enumerate(_FIM)},
             100256,
             in_tiktoken=True,
         ),
         "o200k_base": Encoding(
             "o200k", {_END_OF_TEXT: 199999, "<|endofprompt|>": 200018}, 199998, in_tiktoken=True
         ),
-        "o200k_harmony": Encoding("o200k", _build_harmony_special_tokens(), 199998, in_tiktoken=True),
-        "llama3": _make_llama3(
-            "begin_of_text end_of_text 0 1 2 3 start_header_id end_header_id 4 eot_id", None
+        "o200k_harmony": _HARMONY._replace(
+            # The token of a prompt's end has a second name.
+            special_tokens={**_HARMONY.special_tokens, "<|reserved_200018|>": 200018},
+            in_tiktoken=True,
         ),
-        "llama3_1": _make_llama3(
-            "begin_of_text end_of_text 0 1 finetune_right_pad_id 2 start_header_id end_header_id eom_id "
-            "eot_id python_tag",
-            "<|finetune_right_pad_id|>",
+        "llama3": _make(
+            "llama3",
+            128_000,
+            "<|begin_of_text|> <|end_of_text|> -0:4 <|start_header_id|> <|end_header_id|> -4:5 <|eot_id|> "
+            "-5:251",
+            _LLAMA_RESERVED,
+            _LLAMA_ROLES,
         ),
-        "llama4": _make_llama4(),
-        "qwen": Encoding(
-            "qwen2",
-            _number([*_QWEN_TOKENS, *(f"<|extra_{i}|>" for i in range(205))], 151_643),
-            151_643,
-            _END_AND_PAD_ROLES,
+        "llama3_1": _make(
+            "llama3",
+            128_000,
+            "<|begin_of_text|> <|end_of_text|> -0:2 <|finetune_right_pad_id|> -2:3 <|start_header_id|> "
+            "<|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|> -3:248",
+            _LLAMA_RESERVED,
+            {**_LLAMA_ROLES, "pad": "<|finetune_right_pad_id|>"},
         ),
-        "qwen2": Encoding("qwen2", _number(_QWEN_TOKENS, 151_643), 151_643, _END_AND_PAD_ROLES),
-        "glm4": Encoding("llama3", _number(_GLM4_TOKENS, 151_329), 151_329, _END_AND_PAD_ROLES),
-        "kimi_k2": _make_kimi_k2(),
+        "llama4": _make(
+            "o200k",
+            200_000,
+            "<|begin_of_text|> <|end_of_text|> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|header_start|> "
+            "<|header_end|> <|eom|> <|eot|> <|step|> text_post_train_-0:6 <|python_start|> <|python_end|> "
+            "<|finetune_right_pad|> text_post_train_-8:69 <|image_start|> <|image_end|> vision_-0:2 "
+            "<|tile_x_separator|> <|tile_y_separator|> vision_-2:6 <|image|> vision_-6:7 <|patch|> "
+            "vision_-7:1048 reasoning_-0:8 <|reasoning_thinking_start|> <|reasoning_thinking_end|> -0:904",
+            _LLAMA_RESERVED,
+            {**_LLAMA_ROLES, "pad": "<|finetune_right_pad|>"},
+        ),
+        "qwen": _make("qwen2", 151_643, f"{_QWEN_TOKENS} -0:205", "<|extra_{number}|>", _END_AND_PAD),
+        "qwen2": _make("qwen2", 151_643, _QWEN_TOKENS, "", _END_AND_PAD),
+        "glm4": _make(
+            "llama3",
+            151_329,
+            "<|endoftext|> [MASK] [gMASK] [sMASK] <sop> <eop> <|system|> <|user|> <|assistant|> "
+            "<|observation|> <|begin_of_image|> <|end_of_image|> <|begin_of_video|> <|end_of_video|>",
+            "",
+            _END_AND_PAD,
+        ),
+        "kimi_k2": _make(
+            "kimi_k2",
+            163_584,
+            "[BOS] [EOS] <|im_end|> <|im_user|> <|im_assistant|> -0:1 <|start_header_id|> <|end_header_id|> "
+            "-1:2 [EOT] <|im_system|> <|tool_calls_section_begin|> <|tool_calls_section_end|> "
+            "<|tool_call_begin|> <|tool_call_argument_begin|> <|tool_call_end|> -2:3 <|im_middle|> -3:239 "
+            "[UNK] [PAD]",
+            "<|reserved_token_{id}|>",
+            {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"},
+        ),
     }
 )
 """Published encodings: OpenAI's by their names in tiktoken, and those of other models with rank files.
@@ -245,13 +200,12 @@ def describe_missing_ranks(name: str) -> str:
 
 
 def read_tiktoken(
-    path: str | os.PathLike[str],
-    roles: Mapping[Role, str | None],
+    source: Path,
+    _: Mapping[Role, str | None],
     *,
     encoding: str | None = None,
     pattern: Pattern | None = None,
     special_tokens: Mapping[str, int] | None = None,
-    normalizer: Normalizer | Literal["auto"] | None = "auto",
 ) -> ByteLevelBPE:
     r"""Reads a rank file, or Mistral's `tekken.json`.
 
@@ -263,18 +217,16 @@ def read_tiktoken(
     A `tekken.json` contains the ranks, the pattern and the special tokens, which have the lowest ids.
 
     Args:
-        path: path of the file.
-        roles: role to the name of a special token. Without a name, it is that of the encoding; `<s>`, `</s>`
-            and `<pad>` of a `tekken.json`; and otherwise `<|endoftext|>` for EOS, if it is a special token.
+        source: path of the file.
         encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`. A `tekken.json` takes
             none.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.
-        normalizer: normalization of texts, as in `byte_level_bpe`.
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
-        some.
+        some. It has the roles of the encoding, `<s>`, `</s>` and `<pad>` of a `tekken.json`, or otherwise
+        `<|endoftext|>` as EOS, if that is a special token.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -282,7 +234,6 @@ def read_tiktoken(
         TokenizerFormatError: a line is not a token and a rank, a token or rank is a duplicate, or a field of
             a JSON file is missing or invalid.
     """
-    source = check_path(path)
     data = read_bytes(source)
     preset: Encoding | None
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
@@ -300,15 +251,20 @@ def read_tiktoken(
             f"{source}: has {len(ranks)} ranks, but the encoding {encoding or source.stem!r} has "
             f"{preset.num_ranks}; if it is a different encoding, pass pattern= and special_tokens="
         )
-    if special_tokens is None:
-        special_tokens = preset.special_tokens if preset else {}
-    all_roles = resolve_roles(special_tokens, roles, preset.roles if preset else _OPENAI_ROLES)
+    preset = preset or Encoding("", {}, len(ranks))
+    if special_tokens is not None:
+        preset = preset._replace(special_tokens=special_tokens)
     with as_format_errors(str(source)):
-        return make_byte_level_bpe(
-            make_vocabulary(ranks, special_tokens, all_roles, EMPTY_TEMPLATE),
-            pattern or (preset.pattern if preset else ""),
-            normalizer,
-        )
+        return _make_tokenizer(ranks, preset._replace(pattern=pattern or preset.pattern), "auto")
+
+
+def _make_tokenizer(
+    ranks: Mapping[bytes, int], encoding: Encoding, normalizer: Normalizer | Literal["auto"] | None
+) -> ByteLevelBPE:
+    """Makes a tokenizer of ranks. Those roles of the encoding apply that its special tokens can have."""
+    special = encoding.special_tokens
+    vocabulary = make_vocabulary(ranks, special, select_roles(encoding.roles, {}, special), EMPTY_TEMPLATE)
+    return make_byte_level_bpe(vocabulary, encoding.pattern, normalizer)
 
 
 def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> Encoding | None:
@@ -344,12 +300,11 @@ def _parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
         token, rank = _parse_token_and_rank(line, f"{where}, line {number}")
         if token in ranks:
             raise TokenizerFormatError(f"{where}, line {number}: duplicate token {token!r}")
-        if rank in owner:
+        if owner.setdefault(rank, token) != token:
             raise TokenizerFormatError(
                 f"{where}, line {number}: rank {rank} is given to both {owner[rank]!r} and {token!r}"
             )
         ranks[token] = rank
-        owner[rank] = token
     check_vocab_size(len(ranks), where)
     return ranks
 
@@ -370,7 +325,7 @@ def _parse_token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
         encoded, number = parts
         # Whisper's file has a token without bytes, written as `=`.
         token, rank = b"" if encoded == b"=" else base64.b64decode(encoded, validate=True), int(number)
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise TokenizerFormatError(
             f"{where}: expected a base64 token, a space and a rank, got {line[:60]!r}"
         ) from None
@@ -415,9 +370,14 @@ def _parse_tekken(contents: Mapping[str, Any], where: str) -> tuple[dict[bytes, 
     special = listed | {f"<SPECIAL_{id_}>": id_ for id_ in range(len(listed), num_special)}
     ranks: dict[bytes, int] = {}
     for i, entry in enumerate(contents["vocab"][:num_tokens]):
-        if not isinstance(entry, dict) or entry.get("rank") != i:
-            raise TokenizerFormatError(f"{where}: token {i} of 'vocab' must have the rank {i}: {entry!r:.80}")
-        token = _decode_token(entry.get("token_bytes"), f"{where}, token {i} of 'vocab'")
+        try:
+            token, rank = base64.b64decode(entry["token_bytes"], validate=True), entry["rank"]
+        except (KeyError, TypeError, ValueError):
+            token, rank = b"", None
+        if not token or rank != i:
+            raise TokenizerFormatError(
+                f"{where}: token {i} of 'vocab' must have the rank {i}, and bytes in base64: {entry!r:.80}"
+            )
         if ranks.setdefault(token, i + num_special) != i + num_special:
             raise TokenizerFormatError(f"{where}: token {i} of 'vocab' is a duplicate: {token!r:.80}")
     pattern = config.get("pattern")
@@ -431,14 +391,7 @@ def _parse_tekken(contents: Mapping[str, Any], where: str) -> tuple[dict[bytes, 
 def _parse_tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dict[str, int]:
     """Returns name to id of the special tokens that have a name."""
     listed = contents.get("special_tokens")
-    if listed is None:
-        version = contents["config"].get("version")
-        number = re.match("v([0-9]{1,4})", str(version))
-        if number is None or int(number[1]) > _LAST_VERSION_WITHOUT_LIST:
-            raise TokenizerFormatError(
-                f"{where}: has no list of special tokens, and its version is {version!r}; the list is "
-                f"optional only up to v{_LAST_VERSION_WITHOUT_LIST}"
-            )
+    if listed is None:  # up to version 7
         return {name: id_ for id_, name in enumerate(_TEKKEN_SPECIAL)}
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise TokenizerFormatError(f"{where}: 'special_tokens' is {listed!r:.60}; expected a list of objects")
@@ -453,18 +406,81 @@ def _parse_tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dic
     return special
 
 
-def _decode_token(encoded: Any, where: str) -> bytes:
-    try:
-        token = base64.b64decode(encoded, validate=True)
-    except (TypeError, ValueError, binascii.Error):
-        token = b""
-    if not token:
-        raise TokenizerFormatError(f"{where}: expected a base64 token, got {str(encoded)[:60]!r}")
-    return token
-
-
 def _parse_count(config: Mapping[str, Any], name: str, where: str) -> int:
     value = config.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_ID + 1:
         raise TokenizerFormatError(f"{where}: its config has {name}={value!r}; expected a number of tokens")
     return value
+
+
+def from_tiktoken(
+    encoding: Any,
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+) -> ByteLevelBPE:
+    """Converts a `tiktoken.Encoding` to a built-in tokenizer with the same ids.
+
+    Args:
+        encoding: a `tiktoken.Encoding`. If an id has several names, such as `<|endofprompt|>` and
+            `<|reserved_200018|>` in `o200k_harmony`, all are recognized in texts, and decoding gives the
+            first.
+        bos_token: special token in the role of BOS, or `None`.
+        eos_token: special token in the role of EOS. `None` uses `<|endoftext|>` if the encoding has it.
+        pad_token: special token that pads a batch, or `None`.
+
+    Returns:
+        A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
+        some.
+
+    Raises:
+        InvalidArgumentError: the ranks do not define a byte-level BPE, or a role names a token that is not
+            special.
+        UnsupportedTokenizerError: `encoding` is not a `tiktoken.Encoding`.
+    """
+    try:
+        ranks, pattern = encoding._mergeable_ranks, encoding._pat_str
+        special: dict[str, int] = dict(encoding._special_tokens)
+    except AttributeError:
+        raise UnsupportedTokenizerError(
+            f"from_tiktoken takes a tiktoken.Encoding, not {type(encoding).__name__}"
+        ) from None
+    preset = Encoding(find_pattern_name(pattern) or pattern, special, len(ranks))
+    roles: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
+    return replace_roles(_make_tokenizer(ranks, preset, None), roles)
+
+
+def get_tiktoken_encoding(name: str) -> Any:
+    """Returns a `tiktoken.Encoding`, whose ranks the library reads from its cache or downloads.
+
+    Args:
+        name: name of the encoding.
+
+    Raises:
+        InvalidArgumentError: `tiktoken` has no such encoding.
+        MissingExtraError: `tiktoken` is not installed.
+        TokenizerFormatError: the downloaded ranks are damaged.
+        TokenizerNotFoundError: the ranks are not in the cache, and can't be downloaded.
+    """
+    tiktoken = import_optional("tiktoken", extra="tiktoken", purpose=f"loading the encoding {name!r}")
+    try:
+        return tiktoken.get_encoding(name)
+    except ValueError as error:  # (not for an error of the network, which is an OSError)
+        if name in tiktoken.list_encoding_names():
+            raise TokenizerFormatError(f"the encoding {name!r}: {error}") from error
+        advice = f"; {describe_missing_ranks(name)}" if name in ENCODINGS else ""
+        message = f"tiktoken has no encoding {name!r}: {' '.join(str(error).split())}{advice}"
+        raise InvalidArgumentError(message) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # an error of a disk, not of the network
+        advice = (
+            "set TIKTOKEN_CACHE_DIR to a directory in which tiktoken has stored them, or pass the path of a "
+            "rank file"
+        )
+        raise TokenizerNotFoundError(
+            f"the ranks of the encoding {name!r} are not in the cache of tiktoken, and can't be downloaded: "
+            f"{type(error).__name__}: {error}",
+            hint=Hint(advice, advice),
+        ) from error

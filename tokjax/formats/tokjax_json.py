@@ -14,37 +14,26 @@ A file is one JSON object with these fields:
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokjax._util.atomic_files import check_path, compute_json_checksum, write_atomically
 from tokjax._util.urls import reject_urls
 from tokjax.core.json_records import get_models, read_record, to_json_values
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface import adapter  # noqa: F401 (registers its type, as the next modules do)
-from tokjax.formats.tokenizer_files import read_bytes
-from tokjax.models import (  # noqa: F401
-    bpe_dropout,
-    byte_bpe,
-    byte_level,
-    char_level,
-    metaspace_bpe,
-    sentencepiece,
-    unigram,
-    word_bpe,
-    word_level,
-    wordpiece,
-)
-from tokjax.models.format_errors import as_format_errors
+from tokjax.formats.huggingface import library  # noqa: F401 (registers its type)
+from tokjax.formats.tokenizer_files import parse_json_object
+from tokjax.models.format_errors import as_format_errors, read_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
 FORMAT = "tokjax-tokenizer"
@@ -53,6 +42,9 @@ TOKENIZER_FILE = "tokenizer.tokjax.json"
 """Name of the file in a directory."""
 _NAME_OF_HUGGING_FACE = "tokenizer.json"
 logger = logging.getLogger("tokjax")
+_models = importlib.import_module("tokjax.models")
+for _name in _models.__all__:
+    getattr(_models, _name)  # imports its module, which registers the type
 
 
 def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | os.PathLike[str]) -> Path:
@@ -73,12 +65,7 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
         UnsupportedTokenizerError: tokenizers of this type can't be saved in this format.
     """
     reject_urls(path)
-    kinds = get_models().values()
-    if type(tokenizer) not in kinds:
-        supported = ", ".join(kind.__name__ for kind in kinds)
-        raise UnsupportedTokenizerError(
-            f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes {supported}"
-        )
+    data = dump_tokenizer(tokenizer)
     target = _resolve_file(path)
     if target.name == _NAME_OF_HUGGING_FACE:
         logger.warning(
@@ -86,14 +73,28 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
             "pass another name, or write Hugging Face's format with export_tokenizer or tokjax export",
             target,
         )
+    write_atomically(target, lambda file: file.write(data))
+    return target
+
+
+def dump_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer) -> bytes:
+    """Returns the contents of the file of a tokenizer.
+
+    Raises:
+        UnsupportedTokenizerError: tokenizers of this type can't be saved in this format.
+    """
+    kinds = get_models().values()
+    if type(tokenizer) not in kinds:
+        supported = ", ".join(kind.__name__ for kind in kinds)
+        raise UnsupportedTokenizerError(
+            f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes {supported}"
+        )
     contents = {"format": FORMAT, "version": VERSION, **to_json_values(tokenizer)}
     contents["checksum"] = compute_json_checksum(contents, to_json_values)
     dump = partial(json.dumps, default=to_json_values)
     lines = (f"{dump(name)}: {dump(value)}" for name, value in contents.items())
     # One field per line, without indent=, which makes json.dumps ten times slower.
-    data = ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
-    write_atomically(target, lambda file: file.write(data))
-    return target
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
 
 
 def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel | HuggingFaceTokenizer:
@@ -120,7 +121,7 @@ def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenize
     Raises:
         TokenizerFormatError: the contents are in another format or version, or are damaged or altered.
     """
-    contents = _parse_object(data, source)
+    contents = parse_json_object(data, source)
     if contents.get("format") != FORMAT:
         raise TokenizerFormatError(
             f"{source}: not a tokjax tokenizer: its 'format' is {contents.get('format')!r}, not {FORMAT!r}"
@@ -152,13 +153,3 @@ def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenize
 def _resolve_file(path: str | os.PathLike[str]) -> Path:
     candidate = check_path(path)
     return candidate / TOKENIZER_FILE if candidate.is_dir() else candidate
-
-
-def _parse_object(data: bytes, source: str) -> dict[str, Any]:
-    try:
-        contents = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise TokenizerFormatError(f"{source}: not JSON, or truncated: {error}") from error
-    if not isinstance(contents, dict):
-        raise TokenizerFormatError(f"{source}: expected a JSON object, got a {type(contents).__name__}")
-    return contents

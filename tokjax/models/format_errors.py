@@ -1,4 +1,4 @@
-"""Errors for tokenizer files: values that are invalid, or that exceed `tokjax.limits`."""
+"""Reading of tokenizer files, and errors for values that are invalid or exceed `tokjax.limits`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
 from tokjax.errors import MissingSpecialTokenError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from pathlib import Path
 
+_GZIP_HEADER = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -49,18 +52,36 @@ def check_vocab_size(size: int, where: str) -> None:
         raise TokenizerFormatError(f"{where}: has {size:,} tokens; {exceeded}")
 
 
-def check_is_not_pointer(data: bytes, where: str) -> None:
-    """Raises `TokenizerFormatError` for a pointer of Git LFS, which a clone has in place of a large file.
+def read_bytes(path: Path, maximum: int = -1) -> bytes:
+    """Reads a file.
 
     Args:
-        data: contents of the file, or its first bytes.
-        where: name of the file, for errors.
+        path: path of the file.
+        maximum: number of bytes to read; by default all.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        TokenizerFormatError: it is not a regular file, is empty, compressed, or a pointer of Git LFS, or
+            exceeds the limit `file_bytes`.
     """
+    try:
+        with open_regular(path) as file:
+            size = get_identity(file).nbytes
+            if exceeded := exceeds_limit("file_bytes", size):
+                raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
+            data = file.read(maximum)
+    except NotRegularFileError:
+        raise TokenizerFormatError(f"{path}: is not a regular file") from None
+    if not data:
+        raise TokenizerFormatError(f"{path}: is empty")
     if data.startswith(_POINTER):
         raise TokenizerFormatError(
-            f"{where}: is a pointer of Git LFS, not the file itself; run 'git lfs pull' in the clone of its "
+            f"{path}: is a pointer of Git LFS, not the file itself; run 'git lfs pull' in the clone of its "
             "repository"
         )
+    if data.startswith(_GZIP_HEADER):
+        raise TokenizerFormatError(f"{path}: is compressed with gzip; decompress it first")
+    return data
 
 
 def check_piece_comparisons(pieces: Collection[str]) -> None:

@@ -42,7 +42,7 @@ from tokjax.core.vocabulary import (
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel
 from tokjax.models.byte_spans import clip_spans
-from tokjax.models.format_errors import check_is_not_pointer, check_piece_comparisons
+from tokjax.models.format_errors import check_piece_comparisons
 from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
@@ -373,7 +373,6 @@ def sentencepiece(
     'low low'
     """
     proto, source = read_model(model)
-    check_is_not_pointer(proto, source)
     try:
         model_info = parse_model_info(proto)
         processor = load_processor(proto)

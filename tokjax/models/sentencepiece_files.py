@@ -12,11 +12,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models.format_errors import read_bytes
 from tokjax.models.sentencepiece_spans import SPACE, SpaceRules
-from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
@@ -36,19 +35,16 @@ def check_charsmap(charsmap: bytes) -> None:
     check_text_growth(f"its normalizer can make {growth:,} characters of one", growth)
 
 
-def compute_longest_replacement(charsmap: bytes, spaces: int = 0) -> int:
+def compute_longest_replacement(charsmap: bytes) -> int:
     """Returns the length in characters of the longest replacement, after NFKD.
 
     Args:
         charsmap: size of a trie (4 bytes), the trie, and the replacements, each followed by a zero byte.
-        spaces: number of spaces that a later step adds around each ideograph.
     """
     replacements = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
-    texts = [unicodedata.normalize("NFKD", text.decode("utf-8", "replace")) for text in replacements]
-    if not spaces:
-        return max(1, *map(len, texts))
-    bits = load_code_point_flags()
-    return max(1, *(len(text) + spaces * sum(bool(bits[ord(c)] & CHINESE) for c in text) for text in texts))
+    return max(
+        1, *(len(unicodedata.normalize("NFKD", text.decode("utf-8", "replace"))) for text in replacements)
+    )
 
 
 def check_text_growth(about: str, value: float) -> None:
@@ -176,15 +172,7 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
             f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
             "for a SentencePieceProcessor, pass processor.serialized_model_proto()"
         ) from None
-    try:
-        with open_regular(path) as file:
-            size = get_identity(file).nbytes
-            exceeded = exceeds_limit("file_bytes", size)
-            if exceeded:
-                raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
-            return file.read(), str(path)
-    except NotRegularFileError:
-        raise TokenizerFormatError(f"{path}: is not a regular file") from None
+    return read_bytes(path), str(path)
 
 
 def load_processor(proto: bytes) -> Any:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import base64
 import re
 import unicodedata
-from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -64,9 +63,8 @@ _NMT_SPACES = frozenset("\t\n\f\r\u1680\u200b\u200c\u200d\u200e\u200f\u2028\u202
 _MAX_GRAPHEME_BYTES = 5
 """`Precompiled` looks up graphemes of up to this many bytes as a whole, and others by character."""
 MANY_SPACES = " {2,}"
-_MAX_KEY_BYTES, _MAX_NODES_PER_UNIT = 64, 64
 _HAS_VALUE, _IS_FAR, _VALUE_BITS = 1 << 8, 1 << 9, (1 << 31) - 1
-_LABEL_BITS, _NUM_LABELS = 1 << 31 | 0xFF, 256
+_LABEL_BITS = 1 << 31 | 0xFF
 _MAX_CACHED = 1 << 14
 
 
@@ -363,28 +361,6 @@ class CharacterTrie:
         self._values = charsmap[4 + size :]
         self._values.decode("utf-8")
         self.find = lru_cache(maxsize=_MAX_CACHED)(self._find)
-
-    def iter_keys(self) -> Iterator[str]:
-        """Yields all sequences of characters that are replaced.
-
-        Raises:
-            ValueError: there are too many.
-        """
-        children = defaultdict(list)
-        for child, unit in enumerate(self._units):
-            label = unit & _LABEL_BITS
-            if 0 < label < _NUM_LABELS:
-                children[child ^ label].append((child, label))
-        prefixes, num_nodes = [(self._get_offset(self._units[0]), b"")], 0
-        while prefixes:
-            position, prefix = prefixes.pop()
-            for child, label in children[position] if len(prefix) < _MAX_KEY_BYTES else ():
-                key, num_nodes = prefix + bytes([label]), num_nodes + 1
-                prefixes.append((child ^ self._get_offset(self._units[child]), key))
-                if self._units[child] & _HAS_VALUE:
-                    yield key.decode("utf-8", "replace")
-            if num_nodes > _MAX_NODES_PER_UNIT * len(self._units):
-                raise ValueError("the trie of the character map has too many keys, or a cycle")
 
     def _find(self, text: str) -> str | None:
         """Returns the replacement of the shortest prefix of a text that has one, or `None`."""

@@ -12,8 +12,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax._util.permutation import permute
 from tokjax.datasets.dataset import Dataset
-from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset
-from tokjax.datasets.opening import open_dataset
+from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, open_dataset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

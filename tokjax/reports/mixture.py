@@ -46,7 +46,7 @@ from tokjax.bpe.sequential_merging import merge_by_scanning
 from tokjax.core import protocol
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+from tokjax.formats.huggingface.library import HuggingFaceTokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.pretokenize.patterns import split_alike
 from tokjax.trainer.bpe.frequent_segments import find_merges_of_pair

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.datasets.dataset_types import RawTextDataset
+from tokjax.datasets.dataset_types import RawTextDataset, open_dataset
 from tokjax.datasets.document_encoding import Documents, encode_documents
 from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.writer import write_dataset
 from tokjax.errors import DisallowedSpecialTokenError
 from tokjax.testing.tokenizers import HARD_TEXTS
@@ -123,12 +122,13 @@ def _encode_texts(field: Any, texts: Sequence[Text]) -> EncodedDocuments:
 def _encode_rows(field: Any, texts: Sequence[Text]) -> list[list[Any]]:
     """Returns the ids of each document, followed by its values of each side column."""
     encoded = _encode_texts(field, texts)
-    assert encoded.data.dtype == field.data_dtype, (
-        f"encoded rows have the dtype {encoded.data.dtype}, but data_dtype is {field.data_dtype}"
+    items = encoded.items[field.DATA]
+    assert items.dtype == field.data_dtype, (
+        f"encoded rows have the dtype {items.dtype}, but data_dtype is {field.data_dtype}"
     )
-    columns = [encoded.data]
+    columns = [items]
     for column in field.columns:
-        values = encoded.side_columns[column.name]
+        values = (encoded.items | encoded.documents)[column.name]
         assert values.dtype == column.dtype, f"{column} has values of the dtype {values.dtype}"
         columns.append(values)
     splits = encoded.splits.tolist()

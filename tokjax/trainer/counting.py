@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import pickle
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 from functools import partial
@@ -17,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int, check_text
-from tokjax._util.executors import map_in_executor
+from tokjax._util.executors import check_executor, map_in_workers
 from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import check_executor, resolve_num_threads
-from tokjax._util.worker_starts import WorkerDiedError
+from tokjax._util.threads import WorkerDiedError, resolve_num_threads
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
@@ -129,7 +129,7 @@ def count_pretokens(
         parts: Iterator[_Size | PretokenCounts]
         if executor is not None:
             count = partial(count_chunk, special_tokens=special, pattern=pattern, normalize=normalize)
-            parts = map_in_executor(count, ahead, concurrency, executor)
+            parts = map_in_workers(count, pickle.dumps(None), ahead, concurrency, executor)
         else:
             gather = ("to_counted_pretokens", counter.merge)
             parts = map_in_parallel(local, make_token(), "count", ahead, concurrency, corpus.nbytes, gather)
@@ -204,6 +204,7 @@ def resolve_special_tokens(
 
 
 def count_chunk(
+    _: None,
     chunk: Chunk,
     *,
     special_tokens: tuple[str, ...],

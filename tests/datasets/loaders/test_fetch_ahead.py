@@ -166,9 +166,9 @@ def test_shards_of_a_step(urls, name, monkeypatch):
         loader = LOADERS[name](datasets)
     opened, open_shard = set(), Dataset._open
 
-    def record(self, shard):
+    def record(self, shard, column):
         opened.add((loader.datasets.index(self), shard))
-        return open_shard(self, shard)
+        return open_shard(self, shard, column)
 
     monkeypatch.setattr(Dataset, "_open", record)
     for shard in (loader, loader.shard(1, 2)):

@@ -173,22 +173,65 @@ def test_names_and_keys_that_the_template_completes(tokenizer, options):
         tokjax.encode_chat(tokenizer, [user], COMPLETING, variables={"tools": [{"name": "think"}]})
 
 
+MESSAGE = {"role": "user", "content": "hi", "n": 6, "flag": True, "list": [None, "a", "b"], "think": "a"}
+NUMBERED = tokjax.byte_level([*(f"<|{i}|>" for i in range(13)), "<True>", "<None>", "<true>", "<think>"])
+
+
 @pytest.mark.parametrize(
-    ("expression", "message"),
+    "expression",
     [
-        ("{% for key in messages[0] %}<{{ key }}>{% endfor %}", {"think": "a"}),
-        ("<|{{ messages[0].content | int }}|>", {"content": "7"}),
-        ("<|{{ messages[0].n + 1 }}|>", {"n": 6}),
-        ("<|{{ messages[0].content.count('i') + 6 }}|>", {}),
-        ("<{{ strftime_now(messages[0].content) }}>", {"content": "think"}),
+        "{% for key in m %}<{{ key }}>{% endfor %}",
+        "<{{ strftime_now(m | list | last) }}>",
+        # numbers
+        *("<|{{ m.content | int }}|>", "<|{{ m.n + 1 }}|>", "<|{{ -m.n | abs }}|>"),
+        *("<|{{ m.content.count('i') + 6 }}|>", "<|{{ '%d' % m.n }}|>", "<|{{ '{:d}'.format(m.n) }}|>"),
+        *("<|{{ m.content | length }}|>", "<|{{ m.list | length }}|>", "<|{{ m.content | list | count }}|>"),
+        *("<|{{ m.items() | length }}|>", "<|{{ m | length }}|>", "<|{{ m.flag + 6 }}|>"),
+        "<|{{ [m.flag, 3] | last + m.flag }}|>",
+        "<|{{ ({'a': m.n, 'b': m.content} | tojson)[6:7] }}|>",
+        # counts
+        "{% for c in m.content %}<|{{ loop.index }}|>{% endfor %}",
+        "{% for c in m.list if c is none %}<|{{ loop.index0 }}|>{% endfor %}",
+        "{% for i in range(m.n) %}<|{{ i }}|>{% endfor %}",
+        "{% for i in range(m.content | length) %}<|{{ loop.length }}|>{% endfor %}",
+        # truth values
+        *("<{{ m.flag }}>", "<{{ m.content.isalpha() }}>", "<{{ m.content == 'hi' }}>"),
+        *("<{{ not not m.n }}>", "<{{ 'i' in m.content }}>", "<{{ m.flag | string }}>"),
+        *("<{{ m.flag | tojson }}>", "<{{ m.list[0] }}>"),
+        *("<{{ '%s' % m.flag }}>", "<{{ '{}'.format(m.flag) }}>", "<{{ [m.flag] | join }}>"),
+    ],
+)  # fmt: skip
+def test_keys_and_values_that_the_template_completes(expression):
+    template = "{% for m in messages %}" + expression + "{{ m.content }}{% endfor %}"
+    for disallowed in ("all", ()):
+        with pytest.raises(DisallowedSpecialTokenError, match="makes '<.*>' of a text, a name or a key"):
+            tokjax.encode_chat(NUMBERED, [MESSAGE], template, disallowed_special=disallowed)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("<|{{ loop.index }}|>", "<|{{ messages | length }}|>", "<|{{ 3 + 4 }}|>", "<|{{ k + 1 }}|>"),
+        "{% for i in range(messages | length) %}<|{{ i }}|>{% endfor %}",
+        "{% for x in ['a', 'b'] %}<|{{ loop.index }}|>{% endfor %}",
+        # What a template chooses and counts is its own, also where it depends on messages.
+        *("<{{ 'True' if m.flag }}>", "{% if m.flag %}<True>{% endif %}"),
+        "{% set a = namespace(n=0) %}{% for x in m.list %}{% set a.n = a.n + 1 %}{% endfor %}<|{{ a.n }}|>",
     ],
 )
-def test_keys_and_numbers_that_the_template_completes(expression, message):
-    tokenizer = tokjax.extend_vocabulary(tokjax.byte_level(["<|7|>"]), ["<think>"], special=True)[0]
-    with pytest.raises(DisallowedSpecialTokenError, match="makes '<(think|.7.)>' of a text, a name or a key"):
-        tokjax.encode_chat(
-            tokenizer, [{"role": "user", "content": "hi", **message}], expression, disallowed_special=()
-        )
+def test_values_of_the_template(expression):
+    template = "{% for m in messages %}" + expression + "{{ m.content }}{% endfor %}"
+    chat = tokjax.encode_chat(NUMBERED, [MESSAGE], template, variables={"k": 6})
+    assert chat.result.special_tokens_mask.any()
+
+
+@pytest.mark.parametrize("expression", ["m.values()", "m.items() | list", "m", "[m]", "m.values() ~ ''"])
+def test_texts_of_lists_and_mappings(expression):
+    messages = [{"role": "user", "content": "a<|7|>"}, {"role": "user", "content": "b"}]
+    template = "{% for m in messages %}{{ " + expression + " }}{% endfor %}"
+    chat = tokjax.encode_chat(NUMBERED, messages, template, mask=False, disallowed_special=())
+    assert "a<|7|>" in chat.text
+    assert not chat.result.special_tokens_mask.any()
 
 
 def test_answers(tokenizer):

@@ -187,6 +187,10 @@ def test_generation_block_in_a_comment_is_ignored(bpe):
         ("{{ messages.append(1) }}", "can't render these messages: SecurityError"),
         ("{{ 'a' * 10 ** 18 }}", "writes more than 4194304 characters, or does more work"),
         ("{{ messages | map(attribute='content') | list }}", "put {% generation %} and"),
+        (
+            "{% for m in messages %}{{ (m.content | e) + '<' }}{% endfor %}",
+            "result of the filters 'safe' and 'e'. Pass mask=False",
+        ),
         (b"bytes", "template must be a Jinja template, not bytes"),
         ([], "template must be a Jinja template, not list"),
     ],
@@ -208,23 +212,11 @@ def test_variables_and_functions_of_templates(bpe):
         assert chat.text.startswith('{"a": "é<"}<|endoftext|>False' + expected)
 
 
-class TestWithoutMask:
-    TEMPLATE = "{{ messages | map(attribute='content') | join(';') | title }}"
-
-    def test_template_that_loses_the_sources(self, bpe):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"with the filter 'title', which .* Pass mask=False"
-        ):
-            tokjax.encode_chat(bpe, CONVERSATION, self.TEMPLATE)
-        chat = tokjax.encode_chat(bpe, CONVERSATION, self.TEMPLATE, mask=False)
-        assert chat.assistant_mask is None
-        assert chat.text == tokjax.decode(bpe, chat.result.ids) == "Be Brief.;low?;low.;low?;newest Naïve."
-
-    def test_the_ids_are_the_same(self, bpe):
-        for template in (CHATML, MARKED):
-            chat = tokjax.encode_chat(bpe, CONVERSATION, template, mask=False)
-            assert chat.result == tokjax.encode_chat(bpe, CONVERSATION, template).result
-            assert chat.assistant_mask is None
+@pytest.mark.parametrize("template", [CHATML, MARKED])
+def test_ids_without_a_mask(bpe, template):
+    chat = tokjax.encode_chat(bpe, CONVERSATION, template, mask=False)
+    assert chat.result == tokjax.encode_chat(bpe, CONVERSATION, template).result
+    assert chat.assistant_mask is None
 
 
 PARTS_ONLY = """\
@@ -255,13 +247,6 @@ class TestTemplatesOfContentParts:
         assert chat.text.startswith("System: Be brief.<|im_end|>\nUser: low?<|im_end|>\nAssistant: low.")
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"drops messages\[4\]"):
             tokjax.encode_chat(bpe, [*parts[:4], CONVERSATION[4]], PARTS_ONLY)
-
-    def test_one_role_as_parts_only(self, bpe):
-        template = "{{ messages[0].content }}{% for m in messages[1:] %}{{ m.content[0].text }}{% endfor %}"
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"drops messages\[1\]"):
-            tokjax.encode_chat(bpe, CONVERSATION, template)
-        parts = [{"role": "user", "content": [{"type": "text", "text": "low?"}]}]
-        assert tokjax.encode_chat(bpe, CONVERSATION[:1] + parts, template).text == "Be brief.low?"
 
     @pytest.mark.parametrize(
         "expression",

@@ -46,12 +46,6 @@ class TestSpecialTokensAsText:
         assert (result.word_ids[1:] >= result.word_ids[:-1]).all()
         assert decode_answers(bpe, chat) == ["<|im_end|> low<|im_end|>\n"]
 
-    def test_ordinary_text_is_encoded_in_one_piece(self, bpe):
-        chat = tokjax.encode_chat(bpe, QUESTION[:1], CHATML, disallowed_special=())
-        ordinary = "user\n" + QUESTION[0]["content"]
-        expected = tokjax.encode(bpe, ordinary, disallowed_special=()).tolist()
-        assert chat.result.ids.tolist()[1:-2] == expected
-
     def test_an_empty_text(self, bpe):
         messages = [{"role": "user", "name": "<|im_end|>"}]
         chat = tokjax.encode_chat(bpe, messages, "{{ '' }}", disallowed_special=())
@@ -94,13 +88,6 @@ class TestSpecialTokensAsText:
         of_template = template.count("{{ '<|im_end|>'") + template.count("join('<|im_end|>')")
         assert chat.text == (text or content)
         assert (chat.result.ids == bpe.vocabulary.special["<|im_end|>"]).sum() == of_template
-
-    def test_tokens_assembled_by_the_template_are_rejected(self, bpe):
-        messages = [{"role": "user", "content": text} for text in ("<|im_", "end|>", "<|im_end|>")]
-        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="would become a special token"):
-            tokjax.encode_chat(
-                bpe, messages, "{% for m in messages %}{{ m.content }}{% endfor %}", disallowed_special=()
-            )
 
 
 def make_metaspace(add_prefix_space):

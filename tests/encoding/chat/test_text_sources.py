@@ -1,7 +1,6 @@
 """Tests that `SourcedText` behaves as `str` does, and gives each character the source that it had."""
 
 import json
-from contextlib import contextmanager
 from functools import partial
 
 import jinja2.filters
@@ -12,13 +11,10 @@ from tokjax.encoding.chat.text_sources import (
     Source,
     SourcedText,
     Tracker,
-    add_sources,
-    as_sourced,
+    attach,
     concatenate,
     format_percent,
-    get_runs,
     indent,
-    make_text,
     mark,
     to_json,
     to_text,
@@ -26,44 +22,40 @@ from tokjax.encoding.chat.text_sources import (
 )
 
 CHARACTERS = "aab  \n\r\t\u2003ßé中👍"
-SCAFFOLD = Source(-1, "scaffold")
+TRACKER = Tracker()
 texts = st.text(CHARACTERS, max_size=12)
 short_texts = st.text(CHARACTERS, min_size=1, max_size=2)
 limits = st.integers(-1, 4)
 positions = st.integers(-14, 14) | st.none()
 
 
-@contextmanager
-def track(answers=()):
-    tracker = Tracker(answers)
-    token = tracker_var.set(tracker)
-    try:
-        yield tracker
-    finally:
-        tracker_var.reset(token)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module", autouse=True)
 def tracker():
-    with track() as tracker:
-        yield tracker
+    token = tracker_var.set(TRACKER)
+    yield TRACKER
+    tracker_var.reset(token)
 
 
-def make_source(i):
-    return Source(i, "content")
+def make_text(text, i):
+    """Gives a text the source of a message."""
+    return attach(text, TRACKER.get_code(Source(i, "content")))
 
 
 def number(text, first=0):
     """Gives each character its own source: its position."""
-    with track():
-        return concatenate([make_text(char, make_source(first + i)) for i, char in enumerate(text)] or [""])
+    numbered = make_text("", first)
+    for i, char in enumerate(text):
+        numbered += make_text(char, first + i)
+    return numbered
 
 
 def get_numbers(text):
     """Returns the source of each character as a number."""
-    if not isinstance(text, SourcedText):
-        return [-1] * len(text)
-    return [source.message for start, stop, source in get_runs(text) for _ in range(start, stop)]
+    return [source.message for start, stop, source in TRACKER.list_runs(text) for _ in range(start, stop)]
+
+
+def get_errors(text):
+    return {source.lost_by for *_, source in TRACKER.list_runs(text)}
 
 
 def check_parts(parts, text, spans):
@@ -115,18 +107,14 @@ def test_slices(text, start, stop, step):
 
 @given(text=texts)
 def test_characters(text):
-    check_parts(list(number(text)), text, [(i, i + 1) for i in range(len(text))])
-    check_parts(
-        [number(text)[i - len(text)] for i in range(len(text))], text, [(i, i + 1) for i in range(len(text))]
-    )
-    made = number(text) if text else make_text("", SCAFFOLD)
-    with pytest.raises(IndexError):
-        made[len(text)]
+    spans = [(i, i + 1) for i in range(len(text))]
+    check_parts(list(number(text)), text, spans)
+    check_parts([number(text)[i - len(text)] for i in range(len(text))], text, spans)
 
 
 @given(text=texts, chars=st.none() | short_texts)
 def test_strip(text, chars):
-    numbered = number(text) if text else make_text("", SCAFFOLD)
+    numbered = number(text)
     for name, left, right in (("strip", True, True), ("lstrip", True, False), ("rstrip", False, True)):
         assert getattr(numbered, name)(chars) == getattr(text, name)(chars)
         check_parts([getattr(numbered, name)(chars)], text, [find_stripped(text, chars, left, right)])
@@ -163,8 +151,7 @@ def test_partitions_and_lines(text, sep, keepends):
 def test_replace(text, old, new, count):
     spans = find_parts(text, old, count)
     for replacement in (new, number(new, 100)):
-        with track():
-            replaced = number(text).replace(old, replacement, count)
+        replaced = number(text).replace(old, replacement, count)
         assert replaced == text.replace(old, new, count)
         expected = list(range(*spans[0]))
         for (_, end), (start, stop) in zip(spans, spans[1:], strict=False):
@@ -187,38 +174,27 @@ def test_prefixes(text, prefix):
 def test_concatenation(first, second, count):
     a, b = number(first), number(second, 100)
     numbers = get_numbers(a), get_numbers(b)
-    with track():
-        if a or b:
-            assert a + b == first + second
-            assert get_numbers(a + b) == [*numbers[0], *numbers[1]]
-        if a:
-            assert a * count == count * a == first * count
-            assert get_numbers(a * count) == numbers[0] * max(count, 0)
-            joined = a.join([second, b, b])
-            assert joined == first.join([second] * 3)
-            assert get_numbers(joined) == [
-                *[-1] * len(second),
-                *numbers[0],
-                *numbers[1],
-                *numbers[0],
-                *numbers[1],
-            ]
-            assert get_numbers(second + a) == [*[-1] * len(second), *numbers[0]]
+    assert a + b == first + second
+    assert get_numbers(a + b) == [*numbers[0], *numbers[1]]
+    assert a * count == count * a == first * count
+    assert get_numbers(a * count) == numbers[0] * max(count, 0)
+    joined = a.join([second, b, b])
+    assert joined == first.join([second] * 3)
+    assert get_numbers(joined) == [*[-1] * len(second), *numbers[0], *numbers[1], *numbers[0], *numbers[1]]
+    assert get_numbers(second + a) == [*[-1] * len(second), *numbers[0]]
 
 
 @given(text=texts.filter(bool))
 def test_changed_characters(text):
     for name in ("lower", "upper", "title", "capitalize"):
-        with track():
-            changed = getattr(number(text), name)()
-            uniform = getattr(make_text(text, make_source(7)), name)()
+        changed, uniform = (getattr(made, name)() for made in (number(text), make_text(text, 7)))
         expected = getattr(text, name)()
         assert changed == uniform == expected
         assert set(get_numbers(uniform)) == {7}
         if len(expected) == len(text):
             assert get_numbers(changed) == list(range(len(text)))
         elif len(text) > 1:
-            assert {source.lost_by for *_, source in get_runs(changed)} == {f"the method {name!r}"}
+            assert get_errors(changed) == {f"the method {name!r}"}
 
 
 @given(
@@ -229,9 +205,8 @@ def test_changed_characters(text):
 )
 def test_indent(text, width, first, blank):
     expected = jinja2.filters.do_indent(text, width, first, blank)
-    with track():
-        made = indent(number(text), width, first, blank)
-        assert indent(text, width, first, blank) == made == expected
+    made = indent(number(text), width, first, blank)
+    assert indent(text, width, first, blank) == made == expected
     numbers = [one for one in get_numbers(made) if one >= 0]
     assert numbers == sorted(numbers)
 
@@ -252,33 +227,30 @@ values = st.recursive(
 @given(value=values, other=values, is_ascii=st.booleans(), width=st.none() | st.integers(0, 2))
 def test_json(value, other, is_ascii, width):
     dump = partial(json.dumps, ensure_ascii=is_ascii, indent=width)
-    messages = [{"role": "assistant", "content": value, "tool_calls": other}]
-    plain = {"x": value, "y": [other, "text"]}
-    with track():
-        (message,) = add_sources(messages)
-        for copy in (message, message["content"], message["tool_calls"]):
-            assert to_json(copy, dump) == dump(copy)
-        made = to_json({"x": message["content"], "y": [message["tool_calls"], "text"]}, dump)
-    assert made == dump(plain)
-    if isinstance(made, SourcedText):
-        assert not any(source.lost_by for *_, source in get_runs(made))
+    (message,) = TRACKER.add_sources([{"role": "assistant", "content": value, "tool_calls": other}])
+    for copy in (message, message["content"], message["tool_calls"]):
+        assert to_json(copy, dump) == dump(copy)
+    made = to_json({"x": message["content"], "y": [message["tool_calls"], "text"]}, dump)
+    assert made == dump({"x": value, "y": [other, "text"]})
+    assert get_errors(made) == {""}
 
 
-def test_json_of_several_sources(tracker):
-    a, b = make_text('é"', make_source(1)), make_text("👍", make_source(2))
-    made = to_json({"k": [a, b]}, json.dumps)
-    assert made == r'{"k": ["\u00e9\"", "\ud83d\udc4d"]}'
-    assert [(made[start:stop], source.message) for start, stop, source in get_runs(made)] == [
+def test_json_of_several_sources():
+    made = to_json({"k": [make_text('é"', 1), make_text("👍", 2), make_text(7, 3)]}, json.dumps)
+    assert made == r'{"k": ["\u00e9\"", "\ud83d\udc4d", 7]}'
+    assert [(made[start:stop], source.message) for start, stop, source in TRACKER.list_runs(made)] == [
         ('{"k": ["', -1),
         (r"\u00e9\"", 1),
         ('", "', -1),
         (r"\ud83d\udc4d", 2),
-        ('"]}', -1),
+        ('", ', -1),
+        ("7", 3),
+        ("]}", -1),
     ]
 
 
-def test_percent_formats(tracker):
-    a = make_text("a", make_source(1))
+def test_percent_formats():
+    a = make_text("a", 1)
     assert get_numbers(format_percent("<%s%%%s>", (a, 3))) == [-1, 1, -1, -1, -1]
     assert format_percent("%3s|%d", (a, 3)) == "  a|3"
     assert get_numbers(format_percent("%3s", a)) == [1, 1, 1]
@@ -286,17 +258,17 @@ def test_percent_formats(tracker):
         format_percent("%s%s", (a,))
 
 
-def test_numbers_and_lists(tracker):
-    (message,) = add_sources([{"role": "tool", "content": [1, 2.5, True, {"text": "a"}]}])
+def test_numbers_and_lists():
+    (message,) = TRACKER.add_sources([{"role": "tool", "content": [1, 2.5, True, {"text": "a"}]}])
     one, half, flag, part = message["content"]
     assert (str(one), str(half), flag) == ("1", "2.5", True)
-    assert {source.field for *_, source in get_runs(str(half))} == {"tool_result"}
+    assert {source.field for *_, source in TRACKER.list_runs(str(half))} == {"tool_result"}
     assert get_numbers(to_text([part["text"]])) == [0] * len("['a']")
-    other = make_text("b", make_source(3))
-    assert get_runs(to_text([part["text"], other]))[0][2].lost_by == "the text of a list or mapping"
+    assert get_errors(to_text([part["text"], make_text("b", 3)])) == {"the text of a list or mapping"}
 
 
 def test_plain_text_without_a_tracker():
+    token = tracker_var.set(None)
     assert type(concatenate(["a", "b"])) is str
-    assert as_sourced("a") == "a"
-    assert type(mark("ab", make_text("a", SCAFFOLD), "f")) is str
+    assert type(mark("ab", make_text("a", 0), "f")) is str
+    tracker_var.reset(token)

@@ -445,18 +445,6 @@ def test_expressions_that_keep_the_field(expression):
     assert "assistant.content*" in runs
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("(m.content | e) + '<'", "the result of the filters 'safe' and 'e'"),
-    ],
-)
-def test_errors_of_expressions(expression, expected):
-    template = "{% for m in messages %}{{ " + expression + " }}{% endfor %}"
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=expected.replace("(", r"\(")):
-        tokjax.encode_chat(BYTES, CONVERSATION, template)
-
-
 def test_next_message_in_a_loop_over_indices():
     template = """{% for i in range(messages | length) %}<{{ messages[i].role }}>{{ messages[i].content }}
 {%- if i + 1 < messages | length and messages[i + 1].role %}</>{% else %}</>{% endif %}

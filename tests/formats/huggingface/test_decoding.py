@@ -8,19 +8,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 import tokjax
 from tests.support.huggingface_tokenizers import DefinitionStub, make_pair
 
-DECODERS = {
-    "none": None,
-    "Fuse": decoders.Fuse(),
-    "Metaspace": decoders.Metaspace(),
-    "BPEDecoder": decoders.BPEDecoder(),
-    "Replace": decoders.Replace("a", "x"),
-    "Sequence": decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)]),
-    "empty": decoders.Sequence([]),
-    "ByteLevel": decoders.ByteLevel(),
-    "WordPiece": decoders.WordPiece(),
-}
-BUILT_IN = {("word level", "none"), ("byte level", "ByteLevel"), ("WordPiece", "WordPiece")}
-
 
 def make_byte_level(**options):
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -30,41 +17,6 @@ def make_byte_level(**options):
     for name, part in options.items():
         setattr(tokenizer, name, part)
     return tokenizer
-
-
-def make_word_tokenizer(model):
-    tokenizer = Tokenizer(model)
-    tokenizer.add_special_tokens(["[UNK]"])
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
-
-
-MODELS = {
-    "word level": lambda: make_word_tokenizer(
-        models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]")
-    ),
-    "byte level": make_byte_level,
-    "WordPiece": lambda: make_word_tokenizer(
-        models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]")
-    ),
-}
-
-
-@pytest.mark.parametrize("decoder", DECODERS)
-@pytest.mark.parametrize("model", MODELS)
-def test_decoding_equals_that_of_the_library(model, decoder):
-    parts = json.loads(MODELS[model]().to_str())
-    library_decoder = DECODERS[decoder]
-    parts["decoder"] = library_decoder and json.loads(library_decoder.__getstate__())
-    tokenizer, reference = (
-        tokjax.formats.from_huggingface(DefinitionStub(parts)),
-        Tokenizer.from_str(json.dumps(parts)),
-    )
-    assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer) == ((model, decoder) not in BUILT_IN)
-    for ids in ([1, 2], [0, 1, 2, 1], [2, 2, 1], []):
-        for skip in (False, True):
-            expected = reference.decode(ids, skip_special_tokens=skip)
-            assert tokjax.decode(tokenizer, ids, skip_special_tokens=skip) == expected
 
 
 @pytest.mark.parametrize("special", [True, False])
@@ -79,17 +31,6 @@ def test_added_token_with_the_id_of_a_byte(special):
         assert tokjax.encode_result(tokenizer, text, allowed_special="all").ids.tolist() == ids
         assert tokjax.decode(tokenizer, ids) == reference.decode(ids, skip_special_tokens=False)
     assert tokjax.decode(tokenizer, reference.encode("飞机").ids) == "飞机"
-
-
-def test_added_tokens_with_the_same_bytes():
-    parts = json.loads(make_byte_level().to_str())
-    parts["model"]["vocab"][" "] = 256
-    reference = Tokenizer.from_str(json.dumps(parts))
-    reference.add_tokens([AddedToken("Ġ", normalized=False), AddedToken(" ", normalized=False)])
-    tokenizer = tokjax.formats.from_huggingface(reference)
-    ids = reference.encode("a Ġ").ids
-    assert tokjax.encode(tokenizer, "a Ġ").tolist() == ids
-    assert tokjax.decode(tokenizer, ids) == reference.decode(ids) == "a  "
 
 
 def test_added_token_that_is_decoded_to_other_bytes():
@@ -146,18 +87,6 @@ def test_single_template_without_its_text():
         tokjax.errors.TokenizerFormatError, match="the single template .* must contain text A once"
     ):
         tokjax.formats.from_huggingface(DefinitionStub(parts))
-
-
-def test_inserted_tokens_after_two_post_processors():
-    """The library reports sequence id 0 for inserted tokens there."""
-    ends = processors.RobertaProcessing(("[SEP]", 0), ("[SEP]", 0), trim_offsets=False)
-    reference = make_letter_tokenizer(
-        post_processor=processors.Sequence([ends, processors.ByteLevel(trim_offsets=False)])
-    )
-    result = tokjax.encode_result(tokjax.formats.from_huggingface(reference), "AC")
-    assert reference.encode("AC").sequence_ids == [0, 0, 0, 0]
-    assert result.sequence_ids.tolist() == [-1, 0, 0, -1]
-    assert result.offsets.tolist() == [[0, 0], [1, 2], [2, 3], [0, 0]]
 
 
 @pytest.mark.parametrize("merge", [["a", "é"], "a é"])

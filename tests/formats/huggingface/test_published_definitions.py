@@ -159,22 +159,6 @@ def test_added_tokens_that_nfc_can_change_run_on_the_library(name):
     assert tokenizer.reason == f"the added token {name!r} is matched in normalized text"
 
 
-@pytest.fixture(scope="module")
-def neox_pair():
-    """Tokenizers with added tokens of whitespace and few merges."""
-    reference = Tokenizer.from_str(json.dumps(build_definition("GPT-NeoX, MPT", make_merges()[:2000])))
-    return reference, tokjax.formats.from_huggingface(reference)
-
-
-@pytest.mark.parametrize(
-    "mark", ["\u0301", "\u0338", "\u0345", "\u200d", "\u1161", "\u037e", "\u1fef", "\u2000", "\u2001"]
-)
-def test_added_tokens_next_to_characters_that_nfc_changes(neox_pair, mark):
-    reference, tokenizer = neox_pair
-    for text in (f"a  {mark}b", f"  {mark}  ", f"e{mark}   e{mark}\t\t{mark}", f"{mark}  "):
-        assert tokjax.encode(tokenizer, text).tolist() == reference.encode(text).ids, text
-
-
 @given(st.lists(st.sampled_from([*NUMBERS, "a", " "]), max_size=9).map("".join))
 def test_groups_of_digits_from_the_right(text):
     split = make_pattern_splitter(r"(?=(\d{3})+(?!\d))").split(text)
@@ -187,16 +171,3 @@ def test_groups_of_digits_from_the_right(text):
             rest = start
     expected.append(text[:rest])
     assert split == [part for part in reversed(expected) if part]
-
-
-@pytest.mark.slow
-def test_names_of_patterns():
-    """Published patterns are found by their expression."""
-    names = {name: make_published_pair(name)[1].pattern for name in NAMES}
-    assert names["Kimi K2"] == "kimi_k2"
-    assert names["cl100k"] == names["Llama 3"] == "cl100k"
-    assert names["o200k"] == names["Llama 4"] == "o200k"
-    assert names["Qwen 2, Qwen 3"] == "qwen2"
-    assert names["Qwen 3.5"] == "qwen3_5"
-    assert names["Tekken"] == "tekken"
-    assert names["DeepSeek V3, DeepSeek R1"] == "deepseek_v3"

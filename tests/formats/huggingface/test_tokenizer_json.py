@@ -99,17 +99,6 @@ def test_round_trips_and_equality(name, tmp_path):
         )
 
 
-@pytest.mark.parametrize("name", ["punctuation", "unigram", "Llama 2", "Gemma"])
-def test_decoding_equals_that_of_the_library(name):
-    reference, tokenizer = make_pair(name)
-    for text in CORPUS:
-        ids = reference.encode(text).ids
-        assert tokjax.decode(tokenizer, ids) == reference.decode(ids, skip_special_tokens=False)
-        skipped = reference.decode(ids, skip_special_tokens=True)
-        assert tokjax.decode(tokenizer, ids, skip_special_tokens=True) == skipped
-        assert tokjax.decode_batch(tokenizer, [ids, []], skip_special_tokens=True) == [skipped, ""]
-
-
 def test_bytes_of_one_character_have_separate_spans():
     result = tokjax.encode_result(make_pair("Llama 2")[1], "a日", add_special_tokens=False)
     assert result.tokens[-3:] == ("<0xE6>", "<0x97>", "<0xA5>")
@@ -253,21 +242,3 @@ def test_versions_of_the_library_with_another_interface(monkeypatch, tmp_path):
     ):
         with pytest.raises(tokjax.errors.MissingExtraError, match=message):
             load(source)
-
-
-def test_dataset_stores_the_tokenizer(tmp_path):
-    tokenizer = tokjax.formats.from_huggingface(make_pair("unigram")[0], eos_token="</s>")
-    tokjax.write_dataset(CORPUS, tokjax.PackedTokenField(tokenizer, chunk_tokens=50), tmp_path / "data")
-    dataset = tokjax.open_dataset(tmp_path / "data")
-    assert dataset.tokenizer == tokenizer
-    assert (
-        tokjax.encode(dataset.tokenizer, CORPUS[0]).tolist()
-        == dataset.read(0, len(tokjax.encode(tokenizer, CORPUS[0]))).tolist()
-    )
-
-
-@pytest.mark.parametrize("texts", ["ab", b"ab", iter(["ab"])])
-def test_not_a_sequence_of_texts(texts):
-    for options in ({}, {"max_length": 5}, {"pairs": ["a"]}):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="texts"):
-            tokjax.encode_batch_result(make_pair("BERT")[1], texts, **options)

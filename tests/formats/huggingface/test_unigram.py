@@ -27,8 +27,8 @@ from tests.support.span_checks import assert_contract, leave_out
 from tests.support.text_strategies import hard_texts
 from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
-from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
-from tokjax.formats.huggingface.metaspace_definition import round_like_library
+from tokjax.formats.huggingface.library import build_huggingface_tokenizer
+from tokjax.formats.huggingface.metaspace import round_like_library
 from tokjax.models import word_engine
 from tokjax.pretokenize.aligned_text import Edges, StepNormalizer, align_characters
 from tokjax.pretokenize.unicode_classes import CODE_POINTS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, check_names
 from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.datasets.columns import check_columns
@@ -64,6 +64,8 @@ class StoredTokens(StoredIds):
         tokenizer: tokenizer that produces the ids.
         columns: side columns, with a value per token or per document.
     """
+
+    TYPE_ID: ClassVar[int]
 
     columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
 
@@ -157,11 +159,24 @@ class TokenField(StoredIds, ABC):
         """
 
 
-def set_limit(field: Any, option: str) -> None:
-    """Checks an option that is a positive integer or `None`, and stores it as an `int`."""
-    value = getattr(field, option)
-    if value is not None:
-        object.__setattr__(field, option, check_int(option, value, minimum=1))
+def set_options(field: Any) -> None:
+    """Checks the options of a built-in field by their annotations, and stores equal ones in the same form.
+
+    Integers are at least 1. Special tokens are sorted. Columns become a tuple.
+    """
+    for each in dataclasses.fields(field):
+        value = getattr(field, each.name)
+        if each.type == "int" or (each.type == "int | None" and value is not None):
+            value = check_int(each.name, value, minimum=1)
+        elif each.type == "bool":
+            value = bool(value)
+        elif each.type == "Special":
+            value = sort_special_names(value if value == "all" else check_names(each.name, value))
+        elif each.name == "columns":
+            value = check_columns(value)
+            for column in value:
+                _check_column(field, column)
+        object.__setattr__(field, each.name, value)
 
 
 def check_template(template: object) -> None:
@@ -185,23 +200,19 @@ def as_boundaries(boundaries: object) -> set[int]:
     return {check_int("bucket_boundaries", boundary, minimum=1) for boundary in boundaries}
 
 
-def set_columns(field: Any, *, per_token: bool = True) -> None:
-    """Checks the columns of a built-in field, and stores them as a tuple."""
+def _check_column(field: Any, column: Column) -> None:
+    """Raises `InvalidArgumentError` for a column that a built-in field can't have."""
     kind = type(field).__name__
-    columns = check_columns(kind, field.columns, per_token=per_token)
-    for column in columns:
-        if column.source == "field" and not isinstance(field, TokenField):
-            raise InvalidArgumentError(
-                f"{kind} computes no column {column.name!r}; only ChatField and custom fields have columns "
-                "with source='field'"
-            )
-    object.__setattr__(field, "columns", columns)
-
-
-def set_special(field: Any) -> None:
-    """Sorts the names of special tokens, so that fields with the same meaning are equal."""
-    for option in ("allowed_special", "disallowed_special"):
-        object.__setattr__(field, option, sort_special_names(getattr(field, option)))
+    if column.per == "token" and field.DATA == "text":
+        raise InvalidArgumentError(
+            f"{kind} stores no tokens, and column {column.name!r} has a value per token; pass "
+            "per='document', or store ids, for instance with TokenizedTextField"
+        )
+    if column.source == "field" and not isinstance(field, TokenField):
+        raise InvalidArgumentError(
+            f"{kind} computes no column {column.name!r}; only ChatField and custom fields have columns "
+            "with source='field'"
+        )
 
 
 def sort_special_names(names: Special) -> str | tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tokjax._util.checks import check_choice, check_int
+from tokjax._util.checks import check_choice
 from tokjax._util.display import short_repr
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
@@ -20,9 +20,7 @@ from tokjax.datasets.fields.base import (
     TokenField,
     check_template,
     get_options,
-    set_columns,
-    set_limit,
-    set_special,
+    set_options,
 )
 from tokjax.encoding.chat.encode_chat import RESERVED_VARIABLES, encode_chats
 from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages, find_control_tokens
@@ -68,7 +66,13 @@ class Conversation(NamedTuple):
 
 @dataclass(frozen=True)
 class ConversationField(TokenField):
-    """Base class of the fields of conversations. Its options are described in `ChatField`."""
+    """Base class of the fields of conversations. Its options are described in `ChatField`.
+
+    Attributes:
+        COMPUTED: columns that every field of the class has, and computes.
+    """
+
+    COMPUTED: ClassVar[tuple[Column, ...]] = ()
 
     template: str | None
     max_tokens: int | None = None
@@ -88,9 +92,10 @@ class ConversationField(TokenField):
                 "variables, variable_keys and date are for chat templates; pass template=, such as "
                 "load_chat_template(PATH)"
             )
-        set_limit(self, "max_tokens")
-        set_special(self)
-        object.__setattr__(self, "trust_answers", bool(self.trust_answers))
+        columns: Sequence[Column] = check_columns(self.columns)
+        columns = [*self.COMPUTED, *(column for column in columns if column not in self.COMPUTED)]
+        object.__setattr__(self, "columns", columns)
+        set_options(self)
         if not isinstance(self.variables, Mapping) or not RESERVED_VARIABLES.isdisjoint(self.variables):
             raise InvalidArgumentError(
                 f"variables must map names of other variables of the template than {_RESERVED} to JSON data, "
@@ -319,6 +324,7 @@ class ChatField(ConversationField):
 
     TYPE_ID: ClassVar[int] = 45
     RECORD_KEYS: ClassVar[tuple[str, ...]] = (*_MESSAGE_KEYS, *VARIABLE_KEYS)
+    COMPUTED: ClassVar[tuple[Column, ...]] = (Column(LOSS_MASK, "bool", source="field"),)
 
     template: str
     max_tokens: int | None = None
@@ -331,16 +337,11 @@ class ChatField(ConversationField):
         """Checks the options, and adds the column of the loss mask."""
         check_template(self.template)
         super().__post_init__()
-        object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
-        mask = Column(LOSS_MASK, "bool", source="field")
-        others = [column for column in check_columns("ChatField", self.columns) if column != mask]
-        for column in others:
-            if column.source == "field" and column != _SOURCES:
+        for column in self.columns:
+            if column.source == "field" and column not in (*self.COMPUTED, _SOURCES):
                 raise InvalidArgumentError(
                     f"ChatField computes no {column}; it computes {LOSS_MASK!r} and {_SOURCES}"
                 )
-        object.__setattr__(self, "columns", [mask, *others])
-        set_columns(self)
 
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""

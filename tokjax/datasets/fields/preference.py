@@ -22,8 +22,8 @@ import numpy as np
 from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, make_row_splits
-from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
-from tokjax.datasets.fields.base import RowsWithColumns, set_columns
+from tokjax.datasets.columns import LOSS_MASK, Column
+from tokjax.datasets.fields.base import RowsWithColumns
 from tokjax.datasets.fields.conversation import (
     VARIABLE_KEYS,
     Conversation,
@@ -34,7 +34,7 @@ from tokjax.datasets.fields.conversation import (
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,7 +48,6 @@ PROMPT_KEYS = ("prompt", "conversations")
 """Keys of a record that can have the prompt. ShareGPT's format has the second."""
 PAIR_KEYS = (*PROMPT_KEYS, *SIDES, *VARIABLE_KEYS)
 """Keys of a record that form a preference pair."""
-_PAIR_COLUMNS = (Column(LOSS_MASK, "bool", source="field"), Column("rejected", "bool", source="field"))
 
 
 @short_repr
@@ -88,6 +87,10 @@ class PreferenceField(ConversationField):
 
     TYPE_ID: ClassVar[int] = 46
     RECORD_KEYS: ClassVar[tuple[str, ...]] = PAIR_KEYS
+    COMPUTED: ClassVar[tuple[Column, ...]] = (
+        Column(LOSS_MASK, "bool", source="field"),
+        Column("rejected", "bool", source="field"),
+    )
 
     template: str | None = None
     max_tokens: int | None = None
@@ -101,29 +104,18 @@ class PreferenceField(ConversationField):
             vocabulary = protocol.get_vocabulary(self.tokenizer)
             vocabulary.require_role("eos", "PreferenceField without a chat template")
         super().__post_init__()
-        columns = check_columns("PreferenceField", self.columns)
-        others = [column for column in columns if column not in _PAIR_COLUMNS]
-        for column in others:
-            if column.per == "token":
+        for column in self.columns:
+            if column.per == "token" and column not in self.COMPUTED:
                 raise InvalidArgumentError(
                     f"column {column.name!r} has a value per token, and the sides of a preference pair are "
                     "encoded separately; pass per='document'"
                 )
-        object.__setattr__(self, "columns", [*_PAIR_COLUMNS, *others])
-        set_columns(self)
 
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes preference pairs, given as JSON objects, into ids, loss masks and sides."""
-        if self.template is None:
-            pairs = encode_text_pairs(
-                self.tokenizer,
-                texts,
-                allowed_special=self.allowed_special,
-                disallowed_special=self.disallowed_special,
-                threads=threads,
-            )
-        else:
-            pairs = encode_chat_pairs(self, texts, threads)
+        records = map(json.loads, texts)
+        encode = self._encode_texts if self.template is None else self._encode_chats
+        pairs = encode(records, threads)
         sides = [side for pair in pairs for side in pair]
         kept = [side.ids[: self.max_tokens] for side in sides]
         masks = [side.loss_mask[: self.max_tokens] for side in sides]
@@ -136,6 +128,36 @@ class PreferenceField(ConversationField):
         ids = np.concatenate([np.zeros(0, np.int32), *kept])
         rows = Ragged(ids, make_row_splits(map(sum, zip(lengths[::2], lengths[1::2], strict=True))))
         return RowsWithColumns(rows, columns, np.reshape(dropped, (-1, 2)).sum(axis=1, dtype=np.int64))
+
+    def _encode_texts(self, records: Iterable[Mapping[str, Any]], threads: int | None) -> list[EncodedPair]:
+        """Encodes pairs of texts. Each side begins with BOS, if there is one, and ends with EOS."""
+        pairs = list(map(_parse_texts, records))
+        batch = protocol.encode_texts(
+            self.tokenizer,
+            [text for pair in pairs for text in pair if text is not None],
+            add_special_tokens=False,
+            return_offsets=False,
+            return_masks=False,
+            allowed_special=self.allowed_special,
+            disallowed_special=self.disallowed_special,
+            threads=threads,
+        )
+        vocabulary = protocol.get_vocabulary(self.tokenizer)
+        special = vocabulary.get_role_id("bos"), vocabulary.get_role_id("eos")
+        bos, eos = ([] if i is None else [i] for i in special)
+        rows = iter(row.ids for row in batch)
+        encoded = ([next(rows) for text in pair if text is not None] for pair in pairs)
+        return [_add_loss_masks(parts, bos, eos) for parts in encoded]
+
+    def _encode_chats(self, records: Iterable[Mapping[str, Any]], threads: int | None) -> list[EncodedPair]:
+        """Encodes pairs of messages with the chat template."""
+        conversations = []
+        for record in records:
+            prompt, *completions = _parse_messages(record)
+            conversations += [Conversation([*prompt, *each], record, len(prompt)) for each in completions]
+        encoded = self.encode_messages(conversations, threads)
+        sides = [EncodedSide(chat.result.ids, is_target) for chat, is_target in encoded]
+        return list(zip(sides[::2], sides[1::2], strict=True))
 
 
 class EncodedSide(NamedTuple):
@@ -151,45 +173,6 @@ class EncodedSide(NamedTuple):
 
 
 EncodedPair = tuple[EncodedSide, EncodedSide]
-
-
-def encode_text_pairs(
-    tokenizer: Any,
-    texts: Sequence[Text],
-    *,
-    allowed_special: Special,
-    disallowed_special: Special,
-    threads: int | None,
-) -> list[EncodedPair]:
-    """Encodes preference pairs of texts. Each side begins with BOS, if there is one, and ends with EOS.
-
-    Args:
-        tokenizer: tokenizer with an EOS token.
-        texts: records with the keys of `PAIR_KEYS`, as JSON objects.
-        allowed_special: special tokens that are recognized in the texts: names, or `"all"`.
-        disallowed_special: special tokens that raise an error in the texts.
-        threads: number of threads that share the work, as in `encode_batch_result`.
-
-    Raises:
-        InvalidArgumentError: a record is not a preference pair of texts.
-    """
-    pairs = [_parse_texts(json.loads(text)) for text in texts]
-    batch = protocol.encode_texts(
-        tokenizer,
-        [text for pair in pairs for text in pair if text is not None],
-        add_special_tokens=False,
-        return_offsets=False,
-        return_masks=False,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-        threads=threads,
-    )
-    vocabulary = protocol.get_vocabulary(tokenizer)
-    special = vocabulary.get_role_id("bos"), vocabulary.get_role_id("eos")
-    bos, eos = ([] if i is None else [i] for i in special)
-    rows = iter(row.ids for row in batch)
-    encoded = ([next(rows) for text in pair if text is not None] for pair in pairs)
-    return [_add_loss_masks(parts, bos, eos) for parts in encoded]
 
 
 def _parse_texts(record: Mapping[str, Any]) -> tuple[str | None, str, str]:
@@ -229,28 +212,6 @@ def _count_shared(rows: Sequence[NDArray[Any]]) -> int:
     length = min(map(len, rows))
     differs = np.any([row[:length] != rows[0][:length] for row in rows], axis=0)
     return int(differs.argmax()) if differs.any() else length
-
-
-def encode_chat_pairs(
-    field: ConversationField, texts: Sequence[Text], threads: int | None
-) -> list[EncodedPair]:
-    """Encodes preference pairs of messages with the chat template of a field.
-
-    Args:
-        field: field with a tokenizer that computes offsets.
-        texts: records with the keys of `PAIR_KEYS`, as JSON objects.
-        threads: number of threads that share the work, as in `encode_batch_result`.
-
-    Raises:
-        InvalidArgumentError: a record is not a preference pair of messages.
-    """
-    conversations = []
-    for record in map(json.loads, texts):
-        prompt, *completions = _parse_messages(record)
-        conversations += [Conversation([*prompt, *each], record, len(prompt)) for each in completions]
-    encoded = field.encode_messages(conversations, threads)
-    sides = [EncodedSide(chat.result.ids, is_target) for chat, is_target in encoded]
-    return list(zip(sides[::2], sides[1::2], strict=True))
 
 
 def _parse_messages(record: Mapping[str, Any]) -> tuple[list[Message], list[Message], list[Message]]:

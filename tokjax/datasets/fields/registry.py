@@ -7,11 +7,12 @@ them.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tokjax._util.checks import check_int
-from tokjax.datasets.fields.base import TokenField
+from tokjax.datasets.fields.base import StoredTokens, TokenField
 from tokjax.datasets.fields.conversation import ChatField
 from tokjax.datasets.fields.preference import PreferenceField
 from tokjax.datasets.fields.text_fields import (
@@ -29,14 +30,8 @@ if TYPE_CHECKING:
     from tokjax.datasets.columns import Column
 
 
-Field: TypeAlias = (
-    RawTextField
-    | TokenizedTextField
-    | SentencePieceTextField
-    | PackedTokenField
-    | BucketedTokenField
-    | TokenField
-)
+Field: TypeAlias = RawTextField | StoredTokens | TokenField
+"""Any field: of texts, built-in fields of tokens, and custom ones."""
 FIELDS: dict[int, type[Field]] = {
     field.TYPE_ID: field
     for field in (
@@ -128,28 +123,6 @@ def check_custom_field(field: TokenField) -> None:
         )
 
 
-def check_custom_options(field: type[TokenField], options: Mapping[str, Any]) -> None:
-    """Raises an error for options of another version of a custom field.
-
-    A newer version of the class may add options with a default.
-
-    Args:
-        field: class of the custom field.
-        options: options that a manifest records.
-
-    Raises:
-        DatasetMismatchError: an option is unknown to the class, or missing without a default.
-    """
-    available = {one.name: one for one in dataclasses.fields(field)}
-    unknown = sorted(options.keys() - available.keys())
-    no_default = (dataclasses.MISSING, dataclasses.MISSING)
-    required = [name for name, one in available.items() if (one.default, one.default_factory) == no_default]
-    missing = sorted({*required} - options.keys() - {"tokenizer", "columns"})
-    if unknown or missing:
-        which = f"has no option {unknown[0]!r}" if unknown else f"needs the option {missing[0]!r}"
-        raise DatasetMismatchError(f"{field.__name__} {which}; the dataset records {dict(options)}")
-
-
 def check_registered(field: Field) -> None:
     """Raises an error for a field that could not be opened again, or would be opened as a different one.
 
@@ -191,9 +164,7 @@ def make_field(
             its class.
     """
     if type_id in CUSTOM_FIELDS:
-        custom_field = CUSTOM_FIELDS[type_id]
-        check_custom_options(custom_field, options)
-        return _make_custom(custom_field, tokenizer, options, columns)
+        return _make_custom(CUSTOM_FIELDS[type_id], tokenizer, options, columns)
     if type_id not in FIELDS:
         available = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
         hint = "; import the module that registers it first" if type_id >= FIRST_CUSTOM_TYPE_ID else ""
@@ -209,8 +180,12 @@ def _make_custom(
     kind: type[TokenField], tokenizer: Any, options: Mapping[str, Any], columns: Sequence[Column]
 ) -> TokenField:
     """Builds a custom field. Its columns are an option of the class, or determined by the other options."""
-    has_option = any(one.name == "columns" for one in dataclasses.fields(kind))
-    field = kind(tokenizer, **options, **({"columns": tuple(columns)} if has_option else {}))
+    names = {one.name for one in dataclasses.fields(kind)}
+    try:
+        inspect.signature(kind).bind(tokenizer, **options)
+    except TypeError as error:  # another version of the class wrote the dataset
+        raise DatasetMismatchError(f"{kind.__name__}: {error}; the dataset records {dict(options)}") from None
+    field = kind(tokenizer, **options, **({"columns": tuple(columns)} if "columns" in names else {}))
     if tuple(field.columns) != tuple(columns):
         raise DatasetMismatchError(
             f"{kind.__name__} has the columns {tuple(field.columns)}; the dataset records {tuple(columns)}"

@@ -12,14 +12,7 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
-from tokjax.datasets.fields.base import (
-    StoredTokens,
-    as_boundaries,
-    get_options,
-    set_columns,
-    set_limit,
-    set_special,
-)
+from tokjax.datasets.fields.base import StoredTokens, as_boundaries, get_options, set_options
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 
@@ -55,10 +48,7 @@ class PackedTokenField(StoredTokens):
 
     def __post_init__(self) -> None:
         """Checks the options, and that the tokenizer has an EOS token if one is needed."""
-        set_columns(self)
-        object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
-        object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
-        set_special(self)
+        set_options(self)
         if self.add_eos_between_docs:
             protocol.get_vocabulary(self.tokenizer).require_role(
                 "eos", "PackedTokenField(add_eos_between_docs=True)"
@@ -91,16 +81,12 @@ class BucketedTokenField(StoredTokens):
 
     def __post_init__(self) -> None:
         """Checks the options, and sorts the boundaries."""
-        set_columns(self)
-        maximum = check_int("max_tokens", self.max_tokens, minimum=1)
-        value = as_boundaries(self.bucket_boundaries)
+        set_options(self)
+        value, maximum = as_boundaries(self.bucket_boundaries), self.max_tokens
         too_large = [boundary for boundary in value if boundary > maximum]
         if too_large:
             raise InvalidArgumentError(f"bucket_boundaries has {min(too_large)}, above max_tokens={maximum}")
-        object.__setattr__(self, "max_tokens", maximum)
         object.__setattr__(self, "bucket_boundaries", tuple(sorted(value | {maximum})))
-        object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        set_special(self)
 
     def get_bucket_id(self, length: int) -> int:
         """Returns the index of the bucket for documents of `length` ids.
@@ -138,10 +124,7 @@ class TokenizedTextField(StoredTokens):
 
     def __post_init__(self) -> None:
         """Checks the options."""
-        set_columns(self)
-        set_limit(self, "max_tokens")
-        object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        set_special(self)
+        set_options(self)
 
 
 @dataclass(frozen=True)
@@ -181,8 +164,7 @@ class RawTextField:
 
     def __post_init__(self, encoding: str) -> None:
         """Checks the options."""
-        set_columns(self, per_token=False)
-        set_limit(self, "max_chars")
+        set_options(self)
         if not _is_utf8(encoding):
             raise InvalidArgumentError(
                 f"encoding is {encoding!r}, and texts are stored as UTF-8; omit it, and decode bytes of "

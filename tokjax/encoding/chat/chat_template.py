@@ -22,8 +22,7 @@ where 2 is the number of literal characters in the body, plus `NODE` for each ot
 internal filters begin with a space, so that the syntax of templates has no way to write them. (`map(' step')`
 can call one, which only spends more.)
 
-Classes that derive from Jinja's are made in functions, so that Jinja is imported only when a template is
-used.
+This module imports Jinja, so `encode_chat` imports it only when it is called.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import date
 from functools import lru_cache
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from tokjax._util.imports import import_optional
@@ -53,16 +53,15 @@ from tokjax.encoding.chat.template_limits import (
     TemplateLimitError,
 )
 from tokjax.encoding.chat.text_sources import (
-    SOURCED_NUMBERS,
     SourcedMessage,
     SourcedText,
-    Tracker,
     as_sourced,
     concatenate,
     format_percent,
     indent,
     make_plain,
     mark,
+    mark_count,
     to_json,
     to_text,
     tracker_var,
@@ -72,12 +71,21 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tokjax.encoding.chat.text_sources import SourceRun, Tracker
+
+jinja2: Any = import_optional("jinja2", extra="chat", purpose="encode_chat")
+ext: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat")
+sandbox: Any = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
+nodes = jinja2.nodes
+
 _MAX_TEMPLATE_LENGTH = 1_000_000
 _MAX_TOKENS = 12_000
 _MAX_KEY = 1 << 16
 """Bound of integers that are keys of mappings. Larger ones can be chosen so that their hashes are equal."""
-_SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max"))
-"""Filters that return one of their arguments, or a part of one."""
+_TRACKING_FILTERS = frozenset(
+    ("d", "default", "first", "format", "indent", "join", "last", "max", "min", "replace", "tojson")
+)
+"""Filters whose results have sources: they return one of their arguments, or follow the sources of each."""
 _FIELD = re.compile(r"\{\{|\}\}|\{(\w*)(:d)?\}|[{}]")
 """Matches a field of `str.format`, or a brace."""
 _TEMPLATE_ERRORS = (
@@ -99,12 +107,14 @@ class RenderedTemplate(NamedTuple):
     """The output of a template.
 
     Attributes:
-        text: the complete text, without markers; a `SourcedText` if it was rendered with a tracker.
+        text: the complete text, without markers.
         generated: character spans `(start, stop)` of the `{% generation %}` blocks, 0-based and half-open.
+        runs: the sources of the text if it was rendered with a tracker.
     """
 
     text: str
     generated: list[tuple[int, int]]
+    runs: list[SourceRun]
 
 
 class ChatTemplate(NamedTuple):
@@ -129,12 +139,11 @@ class ChatTemplate(NamedTuple):
         Args:
             variables: the variables of the template.
             budget: the maximum length of the output, and the work that the template can do.
-            tracker: if given, the text is a `SourcedText`.
+            tracker: if given, it follows the sources of the text.
 
         Raises:
             InvalidArgumentError: the template raises an error, or exceeds its limits.
         """
-        jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
         budget.begin_rendering()
         if tracker:
             tracker.spend = budget.spend
@@ -143,24 +152,24 @@ class ChatTemplate(NamedTuple):
         pieces: list[str] = []
         remaining = budget.max_characters
         try:
-            for piece in self.compiled.generate(variables):
+            for piece in self.compiled.root_render_func(self.compiled.new_context(variables)):
                 remaining -= len(piece)
                 if remaining < 0:
                     raise TemplateLimitError
                 pieces.append(tracker.write(piece) if tracker else piece)
-            text = concatenate(pieces)
-            return (
-                _split_at_markers(text, *self.markers)
-                if self.has_generation_blocks
-                else RenderedTemplate(text, [])
-            )
-        except TemplateLimitError:
+            text, generated = concatenate(pieces), list[tuple[int, int]]()
+            if self.has_generation_blocks:
+                text, generated = _split_at_markers(text, *self.markers)
+            return RenderedTemplate(str.__str__(text), generated, tracker.list_runs(text) if tracker else [])
+        except TemplateLimitError as error:
+            clear_frames(error.__traceback__)  # so that the error does not keep the values of the template
             raise InvalidArgumentError(
                 f"the chat template writes more than {budget.max_characters} characters, or does more work "
                 "than is allowed; if you trust it, pass a larger max_characters (integers are always limited "
                 f"to {MAX_BITS:,} bits)"
             ) from None
         except (*_TEMPLATE_ERRORS, jinja2.TemplateError) as error:
+            clear_frames(error.__traceback__)
             raise InvalidArgumentError(
                 f"the chat template can't render these messages: {type(error).__name__}: {_explain(error)}"
             ) from error
@@ -183,33 +192,33 @@ def compile_template(template: str) -> ChatTemplate:
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> ChatTemplate:
-    jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
     if len(template) > _MAX_TEMPLATE_LENGTH:
         raise InvalidArgumentError(
             f"the chat template has {len(template)} characters; templates have at most {_MAX_TEMPLATE_LENGTH}"
         )
-    environment = _make_environment_class()(
+    environment = _LimitedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         optimized=False,  # otherwise constant expressions are computed by the compiler, without a budget
-        finalize=_make_output_finalizer(),
-        extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
+        finalize=_finalize,
+        extensions=["jinja2.ext.loopcontrols", _GenerationBlocks],
     )
+    available = environment.filters
     replaced = {
         "tojson": _to_json,
+        "format": lambda form, *args, **options: available["format"](as_sourced(form), *args, **options),
         "indent": indent,
-        "join": _make_join_filter(),
+        "join": _join,
         "replace": _replace,
     }
-    available = environment.filters | replaced
-    environment.filters = {name: _limit(name, growth, available[name]) for name, growth in FILTERS.items()}
+    filters = available | replaced
+    environment.filters = {name: _limit(name, growth, filters[name]) for name, growth in FILTERS.items()}
     environment.tests = {
         name: _limit(name, growth, environment.tests[name]) for name, growth in TESTS.items()
     }
     environment.filters |= {
         " enter": _enter_loop,
         " step": _spend_step,
-        " spend": _spend_work,
         " leave": _leave_loop,
         " joined": _concatenate,
         " weighed": _spend_comparison,
@@ -218,16 +227,16 @@ def _compile(template: str) -> ChatTemplate:
         " key": _check_key,
     }
     environment.globals = {
-        "range": environment.globals["range"],
+        "range": _make_range,
         "raise_exception": _raise,
-        "namespace": _make_namespace_class(),
+        "namespace": _ChatNamespace,
         "dict": _make_dict,
     }
     # Random, so that no message can contain them.
     markers = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
     environment.tokjax_markers, environment.tokjax_has_blocks = markers, False
     try:
-        tree = _make_cost_inserter()().visit(environment.parse(template))
+        tree = _CostInserter().visit(environment.parse(template))
         compiled = environment.template_class.from_code(
             environment, environment.compile(tree), environment.make_globals(None)
         )
@@ -239,193 +248,183 @@ def _compile(template: str) -> ChatTemplate:
     return ChatTemplate(compiled, markers, environment.tokjax_has_blocks)
 
 
-@lru_cache(maxsize=1)
-def _make_environment_class() -> Any:
-    """Makes the environment class: Jinja's immutable sandbox, with a budget for calls and operators."""
-    sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
-    base: Any = sandbox.ImmutableSandboxedEnvironment
+class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignore[misc]
+    """Jinja's immutable sandbox, with a budget for calls and operators."""
 
-    class LimitedEnvironment(base):  # type: ignore[misc]
-        intercepted_binops = frozenset(base.default_binop_table)
-        concat = staticmethod(concatenate)
+    intercepted_binops = frozenset(sandbox.SandboxedEnvironment.default_binop_table)
+    intercepted_unops = frozenset(sandbox.SandboxedEnvironment.default_unop_table)
+    concat = staticmethod(concatenate)
 
-        def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
-            owner = getattr(__function, "__self__", None)
-            if isinstance(owner, (str, Mapping)):
-                for name in ("_loop_vars", "_block_vars"):  # compiled templates pass these to macros
-                    options.pop(name, None)
-                return _call_method(owner, __function.__name__, *args, **options)
-            _budget.get().spend(CALL + ELEMENT * (len(args) + len(options)))
-            result = super().call(__context, __function, *args, **options)
-            if hasattr(result, "__html__") and tracker_var.get():
-                result = make_plain(result, (args, options), "the function")
-            _budget.get().spend_on_copy(result)
-            return result
+    def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
+        owner = getattr(__function, "__self__", None)
+        if isinstance(owner, (str, Mapping)):
+            for name in ("_loop_vars", "_block_vars"):  # compiled templates pass these to macros
+                options.pop(name, None)
+            return _call_method(owner, __function.__name__, *args, **options)
+        _budget.get().spend(CALL + ELEMENT * (len(args) + len(options)))
+        result = super().call(__context, __function, *args, **options)
+        _budget.get().spend_on_copy(result)
+        return result
 
-        def getitem(self, obj: Any, argument: Any) -> Any:
-            _spend_lookup(obj, argument)
-            return super().getitem(obj, argument)
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        _spend_lookup(obj, argument)
+        return super().getitem(obj, argument)
 
-        def getattr(self, obj: Any, attribute: str) -> Any:
-            _spend_lookup(obj, attribute)
-            return super().getattr(obj, attribute)
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        _spend_lookup(obj, attribute)
+        value = super().getattr(obj, attribute)
+        is_count = isinstance(obj, jinja2.runtime.LoopContext) and type(value) is int  # such as `loop.index`
+        return mark_count(value, [obj._current]) if is_count else value
 
-        def wrap_str_format(self, value: Any) -> None:
-            """`_call_method` replaces `str.format`."""
+    def wrap_str_format(self, value: Any) -> None:
+        """`_call_method` replaces `str.format`."""
 
-        def is_safe_attribute(self, obj: Any, attribute: str, value: Any) -> bool:
-            is_known = attribute in METHODS if isinstance(obj, (str, Mapping)) else attribute == "cycle"
-            is_allowed = is_known or not callable(value) or isinstance(obj, _make_namespace_class())
-            return is_allowed and super().is_safe_attribute(obj, attribute, value)
+    def is_safe_attribute(self, obj: Any, attribute: str, value: Any) -> bool:
+        is_known = attribute in METHODS if isinstance(obj, (str, Mapping)) else attribute == "cycle"
+        is_allowed = is_known or not callable(value) or isinstance(obj, _ChatNamespace)
+        return is_allowed and super().is_safe_attribute(obj, attribute, value)
 
-        def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
-            message = f"{type(obj).__name__} has no {attribute!r} that a chat template may use"
-            return self.undefined(
-                f"{message}; the methods are: {', '.join(METHODS)}", exc=sandbox.SecurityError
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+        message = f"{type(obj).__name__} has no {attribute!r} that a chat template may use"
+        return self.undefined(f"{message}; the methods are: {', '.join(METHODS)}", exc=sandbox.SecurityError)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        budget = _budget.get()
+        if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
+            budget.spend(CALL + 2 * (len(left) + len(right)))
+            return concatenate((left, right)) if tracker_var.get() else left + right
+        budget.spend_on_operator(operator, left, right)
+        if operator == "%" and isinstance(left, str):
+            result: Any = format_percent(left, right)
+        else:
+            result = super().call_binop(context, operator, left, right)
+            if isinstance(result, (int, float)):
+                result = mark(result, (left, right), "an operator")
+        budget.spend_on_copy(result)
+        return result
+
+    def call_unop(self, context: Any, operator: str, value: Any) -> Any:
+        _budget.get().spend(CALL)
+        return mark(super().call_unop(context, operator, value), value, "an operator")
+
+
+def _make_filter(name: str, arguments: list[Any], line: int) -> Any:
+    """Makes the node of a call of an internal filter."""
+    first, *others = arguments
+    filter_node = nodes.Filter(first, name, others, [], None, None)
+    for node in (filter_node, *arguments):
+        node.set_lineno(line)
+    return filter_node
+
+
+def _is_constant(node: Any) -> bool:
+    is_list = isinstance(node, (nodes.Tuple, nodes.List))
+    return all(map(_is_constant, node.items)) if is_list else isinstance(node, nodes.Const)
+
+
+class _CostInserter(jinja2.visitor.NodeTransformer):  # type: ignore[misc]
+    """Visitor that inserts costs of loops, `~`, comparisons, slices and dict keys."""
+
+    def __init__(self) -> None:
+        self._works: dict[int, int] = {}
+
+    def count_work(self, node: Any) -> int:
+        """Returns the cost of running the body of a node once: of its literal text and its other nodes.
+
+        The nodes in a body are counted once, before they are visited, which changes them.
+        """
+        work = 0
+        for child in node.iter_child_nodes():
+            literal = len(child.data) if isinstance(child, nodes.TemplateData) else 0
+            literal += len(str(child.value)) if isinstance(child, nodes.Const) else 0
+            is_macro = isinstance(child, (nodes.Macro, nodes.CallBlock))
+            inner = self._works[id(child)] if id(child) in self._works else self.count_work(child)
+            work += NODE + CALL * is_macro + literal + inner
+        self._works[id(node)] = work
+        return work
+
+    def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
+        work = self.count_work(node)
+        self.generic_visit(node)
+        is_name = isinstance(node.target, nodes.Name)
+        item = nodes.Name(node.target.name, "load") if is_name else nodes.Const(None)
+        step = _make_filter(" step", [nodes.Const(work), item], node.lineno)
+        if node.test is not None:  # `for ... if TEST`: steps that the test skips have a cost, too
+            node.test = nodes.And(
+                _make_filter(" step", [nodes.Const(0), nodes.Const(None)], node.lineno),
+                node.test,
+                lineno=node.lineno,
             )
+        node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
+        enter, leave = (
+            nodes.ExprStmt(_make_filter(name, [nodes.Const(None)], node.lineno), lineno=node.lineno)
+            for name in (" enter", " leave")
+        )
+        return [enter, node, leave]
 
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            budget = _budget.get()
-            if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
-                budget.spend(CALL + 2 * (len(left) + len(right)))
-                return concatenate((left, right)) if tracker_var.get() else left + right
-            budget.spend_on_operator(operator, left, right)
-            if operator == "%" and isinstance(left, str):
-                result: Any = format_percent(left, right)
-            else:
-                result = super().call_binop(context, operator, left, right)
-                is_sourced = isinstance(left, SOURCED_NUMBERS) or isinstance(right, SOURCED_NUMBERS)
-                if is_sourced and isinstance(result, (str, int, float)):
-                    result = mark(result, (left, right), f"the operator {operator}")
-            budget.spend_on_copy(result)
-            return result
+    def visit_Macro(self, node: Any) -> Any:  # noqa: N802
+        work = nodes.Const(self.count_work(node))
+        self.generic_visit(node)
+        step = _make_filter(" step", [work], node.lineno)
+        node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
+        return node
 
-    return LimitedEnvironment
+    visit_CallBlock = visit_Macro  # noqa: N815
 
+    def visit_Concat(self, node: Any) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        return _make_filter(" joined", node.nodes, node.lineno)
 
-@lru_cache(maxsize=1)
-def _make_cost_inserter() -> Any:
-    """Makes the visitor that inserts costs of loops, `~`, comparisons, slices and dict keys."""
-    nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
-    nodes_error = import_optional("jinja2", extra="chat", purpose="encode_chat").TemplateAssertionError
-    base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
-
-    def call(name: str, arguments: list[Any], line: int) -> Any:
-        first, *others = arguments
-        filter_node = nodes.Filter(first, name, others, [], None, None)
-        for node in (filter_node, *arguments):
-            node.set_lineno(line)
-        return filter_node
-
-    def is_constant(node: Any) -> bool:
-        is_list = isinstance(node, (nodes.Tuple, nodes.List))
-        return all(map(is_constant, node.items)) if is_list else isinstance(node, nodes.Const)
-
-    class CostInserter(base):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._works: dict[int, int] = {}
-
-        def count_work(self, node: Any) -> int:
-            """Returns the cost of running the body of a node once: of its literal text and its other nodes.
-
-            The nodes in a body are counted once, before they are visited, which changes them.
-            """
-            work = 0
-            for child in node.iter_child_nodes():
-                literal = len(child.data) if isinstance(child, nodes.TemplateData) else 0
-                literal += len(str(child.value)) if isinstance(child, nodes.Const) else 0
-                is_macro = isinstance(child, (nodes.Macro, nodes.CallBlock))
-                inner = self._works[id(child)] if id(child) in self._works else self.count_work(child)
-                work += NODE + CALL * is_macro + literal + inner
-            self._works[id(node)] = work
-            return work
-
-        def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
-            work = self.count_work(node)
-            self.generic_visit(node)
-            is_name = isinstance(node.target, nodes.Name)
-            item = nodes.Name(node.target.name, "load") if is_name else nodes.Const(None)
-            step = call(" step", [nodes.Const(work), item], node.lineno)
-            if node.test is not None:  # `for ... if TEST`: steps that the test skips have a cost, too
-                node.test = nodes.And(
-                    call(" step", [nodes.Const(0), nodes.Const(None)], node.lineno),
-                    node.test,
-                    lineno=node.lineno,
+    def visit_Compare(self, node: Any) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        *values, last = node.expr, *(operand.expr for operand in node.ops)
+        if not {"in", "notin"}.isdisjoint(operand.op for operand in node.ops):
+            if len(values) > 1:
+                raise jinja2.TemplateAssertionError(
+                    "'in' can't be combined with other comparisons", node.lineno
                 )
-            node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
-            enter, leave = (
-                nodes.ExprStmt(call(name, [nodes.Const(None)], node.lineno), lineno=node.lineno)
-                for name in (" enter", " leave")
-            )
-            return [enter, node, leave]
+            if _is_constant(last):
+                return node
+            found = _make_filter(" contains", [node.expr, last], node.lineno)
+            return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
+        if len(values) == 1 and (_is_constant(node.expr) or _is_constant(last)):
+            return node  # its cost is bounded by the constant, whose length is that of the template
+        for owner in (node, *node.ops[:-1]):  # a comparison costs as much as one of its sides
+            owner.expr = _make_filter(" weighed", [owner.expr], node.lineno)
+        return node
 
-        def visit_Macro(self, node: Any) -> Any:  # noqa: N802
-            work = nodes.Const(self.count_work(node))
-            self.generic_visit(node)
-            step = call(" spend", [work], node.lineno)
-            node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
-            return node
+    def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        return _make_filter(" copied", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
 
-        visit_CallBlock = visit_Macro  # noqa: N815
+    def visit_Pair(self, node: Any) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        if not (isinstance(node.key, nodes.Const) and isinstance(node.key.value, str)):
+            node.key = _make_filter(" key", [node.key], node.lineno)
+        return node
 
-        def visit_Concat(self, node: Any) -> Any:  # noqa: N802
-            self.generic_visit(node)
-            return call(" joined", node.nodes, node.lineno)
+    def visit_Include(self, node: Any) -> Any:  # noqa: N802
+        name = {"ScopedEvalContextModifier": "autoescape"}.get(type(node).__name__, type(node).__name__)
+        raise jinja2.TemplateAssertionError(
+            f"a chat template can't use the statement {name.lower()!r}", node.lineno
+        )
 
-        def visit_Compare(self, node: Any) -> Any:  # noqa: N802
-            self.generic_visit(node)
-            *values, last = node.expr, *(operand.expr for operand in node.ops)
-            if not {"in", "notin"}.isdisjoint(operand.op for operand in node.ops):
-                if len(values) > 1:
-                    raise nodes_error("'in' can't be combined with other comparisons", node.lineno)
-                if is_constant(last):
-                    return node
-                found = call(" contains", [node.expr, last], node.lineno)
-                return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
-            if len(values) == 1 and (is_constant(node.expr) or is_constant(last)):
-                return node  # its cost is bounded by the constant, whose length is that of the template
-            for owner in (node, *node.ops[:-1]):  # a comparison costs as much as one of its sides
-                owner.expr = call(" weighed", [owner.expr], node.lineno)
-            return node
-
-        def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
-            self.generic_visit(node)
-            return call(" copied", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
-
-        def visit_Pair(self, node: Any) -> Any:  # noqa: N802
-            self.generic_visit(node)
-            if not (isinstance(node.key, nodes.Const) and isinstance(node.key.value, str)):
-                node.key = call(" key", [node.key], node.lineno)
-            return node
-
-        def visit_Include(self, node: Any) -> Any:  # noqa: N802
-            name = {"ScopedEvalContextModifier": "autoescape"}.get(type(node).__name__, type(node).__name__)
-            raise nodes_error(f"a chat template can't use the statement {name.lower()!r}", node.lineno)
-
-        visit_Import = visit_FromImport = visit_Extends = visit_Block = visit_Include  # noqa: N815
-        visit_ScopedEvalContextModifier = visit_Include  # noqa: N815
-
-    return CostInserter
+    visit_Import = visit_FromImport = visit_Extends = visit_Block = visit_Include  # noqa: N815
+    visit_ScopedEvalContextModifier = visit_Include  # noqa: N815
 
 
-@lru_cache(maxsize=1)
-def _make_namespace_class() -> Any:
-    """Makes Jinja's `namespace`, except that private names are rejected and `repr` has a fixed length."""
-    utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
-    sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
+class _ChatNamespace(jinja2.utils.Namespace):  # type: ignore[misc]
+    """Jinja's `namespace`, except that private names are rejected and `repr` has a fixed length."""
 
-    class ChatNamespace(utils.Namespace):  # type: ignore[misc]
-        def __init__(*args: Any, **values: Any) -> None:
-            utils.Namespace.__init__(args[0])
-            for name, value in _make_dict(*args[1:], **values).items():
-                args[0][name] = value
+    def __init__(*args: Any, **values: Any) -> None:
+        jinja2.utils.Namespace.__init__(args[0])
+        for name, value in _make_dict(*args[1:], **values).items():
+            args[0][name] = value
 
-        def __setitem__(self, name: str, value: Any) -> None:
-            if name.startswith("_"):
-                raise sandbox.SecurityError(f"a namespace can't hold {name!r}: names must not begin with _")
-            super().__setitem__(name, value)
-
-    return ChatNamespace
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise sandbox.SecurityError(f"a namespace can't hold {name!r}: names must not begin with _")
+        super().__setitem__(name, value)
 
 
 def _make_dict(*mappings: Any, **values: Any) -> dict[Any, Any]:
@@ -445,11 +444,8 @@ def _call_method(owner: Any, name: str, *args: Any, **options: Any) -> Any:
     else:
         is_known = type(owner) is str and tracker_var.get() and name in vars(SourcedText)
         result = getattr(as_sourced(owner) if is_known else owner, name)(*args, **options)
-    if isinstance(owner, str) and tracker_var.get():
-        if hasattr(result, "__html__"):
-            result = make_plain(result, (args, options), f"the method {name!r}")
-        if isinstance(result, (str, int)):
-            result = mark(result, (owner, args, options), f"the method {name!r}")
+    if isinstance(owner, str) and isinstance(result, (str, int)):
+        result = mark(result, (owner, args, options), f"the method {name!r}")
     budget.spend_on_copy(result)
     return result
 
@@ -488,17 +484,14 @@ def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[...
     def call_with_budget(*args: Any, **options: Any) -> Any:
         budget = _budget.get()
         budget.spend_on_call(growth, (*args[first:], *options.values()))
-        passed = args
-        if name == "format":  # keeps the sources of the text
-            passed = (as_sourced(args[0]), *args[1:])
-        result = function(*passed, **options)
+        result = function(*args, **options)
         if isinstance(result, Iterator):
             result = list(result)
-        is_text = isinstance(result, str) and name not in _SELECTING_FILTERS
-        is_length = name in ("length", "count") and isinstance(args[first], SourcedText)
-        if (is_text or is_length or name in ("int", "float")) and tracker_var.get():
-            if hasattr(result, "__html__"):
-                result = make_plain(result, args[first], f"the filter {name!r}")
+        if hasattr(result, "__html__") and tracker_var.get():
+            result = make_plain(result, args[first], f"the filter {name!r}")
+        if name in ("length", "count") and not isinstance(args[0], str):
+            result = mark_count(result, args[0])
+        elif isinstance(result, (str, int, float)) and name not in _TRACKING_FILTERS:
             result = mark(result, (args[first:], options), f"the filter {name!r}")
         budget.spend_on_copy(result)
         return result
@@ -541,20 +534,14 @@ def _spend_lookup(value: Any, key: Any) -> None:
         tracker.note_access(value, key)
 
 
-def _spend_work(work: int) -> bool:
-    """Spends the cost of a body."""
-    _budget.get().spend(max(work, 0))  # `map(' spend')` can pass a negative number
-    return True
-
-
 def _spend_step(work: int, item: Any = None) -> bool:
-    """Begins one step of a loop.
+    """Begins one step of a loop, or a macro.
 
     Args:
         work: the cost of the body.
         item: the item of the loop.
     """
-    _spend_work(LOOP_STEP + max(work, 0))
+    _budget.get().spend(LOOP_STEP + max(work, 0))  # `map(' step')` can pass a negative number
     if tracker := tracker_var.get():
         tracker.step(item)
     return True
@@ -594,51 +581,39 @@ def _check_key(key: Any) -> Any:
     raise TypeError(f"keys of mappings are strings, or integers below {_MAX_KEY:,}, not {shown}")
 
 
-@lru_cache(maxsize=1)
-def _make_output_finalizer() -> Any:
-    """Makes the function that Jinja calls with each value before writing it."""
-    utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
-
-    def spend(_: Any, value: Any) -> Any:
-        _budget.get().spend_on_text(value)
-        return value if tracker_var.get() is None else to_text(value)
-
-    # With an evaluation context, it is not called for constants when a template is compiled.
-    return utils.pass_eval_context(spend)
+@jinja2.utils.pass_eval_context  # type: ignore[untyped-decorator] # so that it is not called for constants when a template is compiled
+def _finalize(_: Any, value: Any) -> Any:
+    """Spends the cost of a value before it is written."""
+    _budget.get().spend_on_text(value)
+    return to_text(value) if tracker_var.get() else value
 
 
-@lru_cache(maxsize=1)
-def _make_generation_extension() -> Any:
-    """Makes the Jinja extension for `{% generation %}` blocks. It puts markers around their output.
+class _GenerationBlocks(ext.Extension):  # type: ignore[misc]
+    """The Jinja extension for `{% generation %}` blocks. It puts markers around their output.
 
     It also counts tokens before they are parsed.
     """
-    nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
-    base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
 
-    class GenerationBlocks(base):  # type: ignore[misc]
-        tags = frozenset({"generation"})
+    tags = frozenset({"generation"})
 
-        def filter_stream(self, stream: Any) -> Any:
-            for count, token in enumerate(stream):
-                if count == _MAX_TOKENS:
-                    raise ValueError(f"it has more than {_MAX_TOKENS:,} names, operators and other tokens")
-                yield token
+    def filter_stream(self, stream: Any) -> Any:
+        for count, token in enumerate(stream):
+            if count == _MAX_TOKENS:
+                raise ValueError(f"it has more than {_MAX_TOKENS:,} names, operators and other tokens")
+            yield token
 
-        def parse(self, parser: Any) -> Any:
-            self.environment.tokjax_has_blocks = True
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-            return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
+    def parse(self, parser: Any) -> Any:
+        self.environment.tokjax_has_blocks = True
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
 
-        def _write(self, caller: Callable[[], str]) -> str:
-            begin, end = self.environment.tokjax_markers
-            return concatenate((begin, caller(), end))
-
-    return GenerationBlocks
+    def _write(self, caller: Callable[[], str]) -> str:
+        begin, end = self.environment.tokjax_markers
+        return concatenate((begin, caller(), end))
 
 
-def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
+def _split_at_markers(marked: str, begin: str, end: str) -> tuple[str, list[tuple[int, int]]]:
     """Removes the markers of `{% generation %}` blocks from a text, and returns the spans between them.
 
     With `<` for `begin` and `>` for `end`:
@@ -656,23 +631,16 @@ def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
             spans.append((length, length + len(inner)))
         pieces += [inner, rest]
         length += len(inner) + len(rest)
-    return RenderedTemplate(concatenate(pieces), spans)
+    return concatenate(pieces), spans
 
 
-@lru_cache(maxsize=1)
-def _make_join_filter() -> Any:
-    """Makes the filter `join`: Jinja's, except that it keeps the sources of lists and mappings, too."""
-    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
-    utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
-
-    def join(context: Any, value: Any, d: Any = "", attribute: Any = None) -> Any:
-        if tracker_var.get() is None:
-            return filters.sync_do_join(context, value, d, attribute)
-        if attribute is not None:
-            value = map(filters.make_attrgetter(context.environment, attribute), value)
-        return as_sourced(to_text(d)).join(map(to_text, value))
-
-    return utils.pass_eval_context(join)
+@jinja2.utils.pass_environment  # type: ignore[untyped-decorator]
+def _join(environment: Any, value: Any, d: Any = "", attribute: Any = None) -> str:
+    """Joins values: the filter `join`, which keeps the sources of lists and mappings."""
+    if attribute is not None:
+        value = map(jinja2.filters.make_attrgetter(environment, attribute), value)
+    joined: str = as_sourced(to_text(d)).join(map(to_text, value))
+    return joined
 
 
 def _to_json(
@@ -693,6 +661,12 @@ def _to_json(
             sort_keys=sort_keys,
         ),
     )
+
+
+def _make_range(*bounds: Any) -> Any:
+    """Makes a range: the function `range`. Its numbers are foreign if messages have made the bounds."""
+    numbers = sandbox.safe_range(*bounds)
+    return mark_count(numbers, bounds)
 
 
 def _raise(message: Any) -> NoReturn:

@@ -19,8 +19,9 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
+from tokjax._util.imports import import_optional
 from tokjax.core import protocol
-from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template, make_clock
+from tokjax.core.option_errors import explain_options
 from tokjax.encoding.chat.messages import (
     ControlTokens,
     add_reasoning_aliases,
@@ -31,22 +32,13 @@ from tokjax.encoding.chat.messages import (
     encode_with_literals,
     find_control_tokens,
     find_unwritten_messages,
-    has_other_texts,
     mark_end,
     pop_weights,
 )
 from tokjax.encoding.chat.template_limits import Budget
-from tokjax.encoding.chat.text_sources import (
-    Source,
-    SourcedText,
-    Tracker,
-    add_sources,
-    copy_with_source,
-    get_runs,
-    make_text,
-)
-from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
-from tokjax.encoding.chat.turns import Renderings, find_prompt, find_turns
+from tokjax.encoding.chat.text_sources import Tracker
+from tokjax.encoding.chat.token_sources import compute_token_sources, find_sources
+from tokjax.encoding.chat.turns import find_prompt, find_turns
 from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
@@ -60,9 +52,10 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
+    from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate
     from tokjax.encoding.chat.messages import Message
-    from tokjax.encoding.chat.token_sources import Run, TokenSources
-    from tokjax.encoding.chat.turns import SourceRun
+    from tokjax.encoding.chat.text_sources import Source, SourceRun
+    from tokjax.encoding.chat.token_sources import TokenSources
 
 _ASSISTANT = "assistant"
 _MAX_CHARACTERS = 1 << 22
@@ -97,6 +90,7 @@ class EncodedChat(NamedTuple):
     message_indices: NDArray[np.int32] | None = None
 
 
+@explain_options
 def encode_chat(
     tokenizer: Any,
     messages: Sequence[Mapping[str, Any]],
@@ -139,7 +133,7 @@ def encode_chat(
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
     are ordinary text there; with `allowed_special` they are recognized there, too. If a template concatenates
     texts of messages to a special token (`"<|im_" + "end|>"`), this raises an error unless the token is
-    allowed. So do names and keys that it completes. Other `variables` are trusted.
+    allowed. So do names, keys and numbers of messages that it completes. Other `variables` are trusted.
 
     The same holds for control tokens that are not special, but that a tokenizer matches in any text: added
     tokens such as Qwen's `<think>` and `<tool_call>`, and user-defined symbols of a SentencePiece model. They
@@ -245,8 +239,10 @@ def _encode_in_steps(
     max_characters: int = _MAX_CHARACTERS,
 ) -> Generator[str, TokenizationResult, EncodedChat]:
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
-    _check_options({} if variables is None else variables, add_generation_prompt, continue_final_message)
-    compiled = compile_template(template)
+    prompt = bool(add_generation_prompt)
+    _check_options({} if variables is None else variables, prompt, continue_final_message)
+    templates = import_optional("tokjax.encoding.chat.chat_template", extra="chat", purpose="encode_chat")
+    compiled: ChatTemplate = templates.compile_template(template)
     control = find_control_tokens(
         tokenizer, template, allowed_special, disallowed_special, trust_answers=trust_answers
     )
@@ -258,18 +254,19 @@ def _encode_in_steps(
     check_strings(untrusted, "variables", control.disallowed)
 
     now = datetime.datetime.now() if date is None else date
-    clock = {"strftime_now": make_clock(now)}  # the same time in all renderings
-    roles = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
+    clock = {"strftime_now": templates.make_clock(now)}  # the same time in all renderings
+    tokens = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
 
     budget = Budget(check_int("max_characters", max_characters, minimum=1))
 
-    count = len(conversation) if continue_final_message else None
-    renderer = _ChatRenderer(compiled, clock | roles | template_variables, budget, count)
-    text = renderer.render_text(conversation, add_generation_prompt)
-    has_others = any(untrusted.values()) or any(map(has_other_texts, conversation))
-    sourced, generated = renderer.render_sources(conversation, add_generation_prompt, mark_names=has_others)
+    renderer = _ChatRenderer(
+        compiled, clock | tokens | template_variables, budget, conversation, continue_final_message
+    )
+    text = renderer.render(conversation, prompt).text
+    renderer.texts[len(conversation), prompt] = text
+    sourced = renderer.render(conversation, prompt, with_sources=True)
     literals, recognized = _find_literals(sourced, text, conversation, control)
-    _check_contents(renderer, conversation, sourced, template, add_generation_prompt)
+    _check_contents(renderer, sourced.runs, template, prompt)
     if literals:
         yield ""
         result = encode_with_literals(tokenizer, text, control.names, literals)
@@ -279,13 +276,20 @@ def _encode_in_steps(
     if not mask:
         return EncodedChat(result, None, text)
     offsets = _get_offsets(tokenizer, text, result)
-    if has_others:
-        sourced, generated = renderer.render_sources(conversation, add_generation_prompt)
-    runs = renderer.find_runs(conversation, text, sourced, add_generation_prompt)
-    sources = compute_token_sources(runs, text, offsets)
+    if sourced.text != text:
+        raise InvalidArgumentError(
+            f"{_ANOTHER_TEXT}, so that the assistant's tokens can't be determined. It may use the time, "
+            "or add text to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids "
+            "without a mask"
+        )
     has_blocks = compiled.has_generation_blocks
+    roles = [message["role"] for message in conversation]
+    turns = find_turns(text, sourced.runs, roles, renderer)
+    prompt_start = find_prompt(text, sourced.runs, turns, len(roles), renderer)
+    characters = find_sources(text, sourced.runs, roles, turns, prompt_start, allow_lost=has_blocks)
+    sources = compute_token_sources(characters, text, offsets)
     assistant_mask: Any = (
-        _compute_mask(text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
+        _compute_mask(text, offsets, sourced.generated) if has_blocks else chat_loss_mask(sources.codes)
     )
     if excluded:
         assistant_mask, sources = _exclude_messages(excluded, assistant_mask, sources)
@@ -293,7 +297,7 @@ def _encode_in_steps(
 
 
 def _find_literals(
-    sourced: SourcedText, text: str, messages: list[Message], control: ControlTokens
+    sourced: RenderedTemplate, text: str, messages: list[Message], control: ControlTokens
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Finds the control tokens in a rendered text that are ordinary text of messages.
 
@@ -314,15 +318,15 @@ def _find_literals(
     recognized: dict[int, str] = {}
     if not control.not_allowed:
         return literals, recognized
-    runs = get_runs(sourced)
+    runs = sourced.runs
     stops = [stop for _, stop, _ in runs]
     matcher = compile_matcher(control.names)
-    matches = list(matcher.finditer(str.__str__(sourced)))
+    matches = list(matcher.finditer(sourced.text))
 
     def is_recognized(source: Source, name: str) -> bool:
         is_text = source.field in ("content", "reasoning") and name in control.trusted
         is_own = is_text and messages[source.message]["role"] == _ASSISTANT
-        return (is_own or source.field == "scaffold") and not source.lost_by
+        return (is_own or source.field == "scaffold") and not (source.is_foreign or source.lost_by)
 
     for match in matches:
         name = match[0]
@@ -340,7 +344,7 @@ def _find_literals(
             )
         else:
             literals[match.start()] = name
-    if sourced != text and (literals or matcher.findall(text) != [each[0] for each in matches]):
+    if sourced.text != text and (literals or matcher.findall(text) != [each[0] for each in matches]):
         raise InvalidArgumentError(f"{_ANOTHER_TEXT}, so that special tokens in messages can't be found")
     return literals, recognized
 
@@ -427,134 +431,111 @@ def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) 
 
 
 class _ChatRenderer:
-    """A compiled template with its variables, which renders different lists of messages."""
+    """A compiled template with its variables, which renders a conversation, or other messages.
+
+    Args:
+        template: the template.
+        variables: its variables.
+        budget: the budget of all renderings.
+        messages: the messages of the conversation.
+        continued: whether to end within the last message of the conversation.
+    """
 
     def __init__(
-        self, template: ChatTemplate, variables: dict[str, Any], budget: Budget, continued: int | None
+        self,
+        template: ChatTemplate,
+        variables: dict[str, Any],
+        budget: Budget,
+        messages: list[Message],
+        continued: bool,
     ) -> None:
         self._template = template
         self._variables = variables
         self._budget = budget
-        self._continued = continued  # number of messages of which the last one is continued
+        self.messages = messages
+        self._continued = continued
         self._marker = f"\ue000{secrets.token_hex(16)}\ue001 "
+        self.texts: dict[tuple[int, bool], str | None] = {}
 
-    def render_sources(
-        self, messages: list[Message], prompt: bool, *, mark_names: bool = False
-    ) -> tuple[SourcedText, list[tuple[int, int]]]:
-        """Renders messages, and returns the text and the spans of `{% generation %}` blocks.
+    def render(
+        self, messages: list[Message], prompt: bool, *, with_sources: bool = False
+    ) -> RenderedTemplate:
+        """Renders messages.
 
         Args:
             messages: the messages.
             prompt: whether to write a generation prompt.
-            mark_names: whether names, keys, tools and documents get sources, too. Then a text of a tool call
-                keeps its source also in another message.
+            with_sources: whether to follow the sources of the text.
         """
-        answers = {i for i, message in enumerate(messages) if message["role"] == _ASSISTANT}
-        tracker = Tracker(() if mark_names else answers)
-        text, generated = self._render(messages, prompt, tracker, mark_names=mark_names)
-        if not isinstance(text, SourcedText):  # there are no messages
-            text = make_text(text, Source(-1, "scaffold"))
-        return tracker.resolve(text), generated
-
-    def find_runs(self, messages: list[Message], text: str, sourced: SourcedText, prompt: bool) -> list[Run]:
-        """Returns the runs of a rendered text.
-
-        Args:
-            messages: the messages.
-            text: the text that the template writes for them.
-            sourced: the text with sources.
-            prompt: whether it was rendered with a generation prompt.
-        """
-        if sourced != text:
-            raise InvalidArgumentError(
-                f"{_ANOTHER_TEXT}, so that the assistant's tokens can't be determined. It may use the time, "
-                "or add text to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids "
-                "without a mask"
-            )
-
-        def get_text(count: int, with_prompt: bool) -> str | None:
-            if count == len(messages) and with_prompt == prompt:
-                return text
-            return self.try_rendering_text(messages[:count], with_prompt)
-
-        def get_source_runs(count: int, with_prompt: bool) -> list[SourceRun]:
-            return get_runs(self.render_sources(messages[:count], with_prompt)[0])
-
-        roles = [message["role"] for message in messages]
-        render = Renderings(get_text, get_source_runs)
-        turns = find_turns(text, get_runs(sourced), roles, render)
-        prompt_start = find_prompt(text, get_runs(sourced), turns, len(roles), render)
-        allow_lost = self._template.has_generation_blocks
-        return find_runs(sourced, roles, turns, prompt_start, allow_lost=allow_lost)
-
-    def render_text(self, messages: list[Message], prompt: bool) -> str:
-        """Renders messages and returns only the text."""
-        return self._render(messages, prompt).text
+        is_continued = self._continued and len(messages) == len(self.messages)
+        completed = add_reasoning_aliases(mark_end(messages, self._marker) if is_continued else messages)
+        variables = self._variables | {"messages": completed, "add_generation_prompt": prompt}
+        tracker = None
+        if with_sources:
+            tracker = Tracker({i for i, message in enumerate(messages) if message["role"] == _ASSISTANT})
+            variables |= {name: tracker.copy(variables[name]) for name in _UNTRUSTED}
+            variables["messages"] = tracker.add_sources(completed)
+        rendered = self._template.render(variables, self._budget, tracker)
+        return self._cut(rendered) if is_continued else rendered
 
     def try_rendering_text(self, messages: list[Message], prompt: bool) -> str | None:
         """Renders messages and returns the text; `None` if the template rejects them."""
         try:
-            return self.render_text(messages, prompt)
+            return self.render(messages, prompt).text
         except InvalidArgumentError:  # for example, it needs a message of the user, or takes no lists
             if self._budget.remaining < 0:  # the limit of work is an error of the template
                 raise
             return None
 
-    def _render(
-        self,
-        messages: list[Message],
-        prompt: bool,
-        tracker: Tracker | None = None,
-        *,
-        mark_names: bool = False,
-    ) -> RenderedTemplate:
-        is_continued = len(messages) == self._continued
-        if is_continued:
-            messages = mark_end(messages, self._marker)
-        completed: Any = add_reasoning_aliases(messages)
-        changed = {"messages": add_sources(completed, mark_names=mark_names) if tracker else completed}
-        if mark_names:
-            source = Source(-1, "tool_call")
-            changed |= {name: copy_with_source(self._variables[name], source) for name in _UNTRUSTED}
-        variables = self._variables | changed | {"add_generation_prompt": prompt}
-        rendered = self._template.render(variables, self._budget, tracker)
-        return self._cut(rendered) if is_continued else rendered
+    def get_text(self, num_messages: int, prompt: bool) -> str | None:
+        """Renders the first messages of the conversation; `None` if the template rejects them."""
+        key = num_messages, prompt
+        if key not in self.texts:
+            self.texts[key] = self.try_rendering_text(self.messages[:num_messages], prompt)
+        return self.texts[key]
+
+    def get_text_after_messages(self, num_messages: int, prompt: bool) -> str:
+        """Returns the text after the last text of a message; empty if the template rejects the messages."""
+        text = self.get_text(num_messages, prompt)
+        if text is None:
+            return ""
+        runs = self.render(self.messages[:num_messages], prompt, with_sources=True).runs
+        return text[max((stop for _, stop, source in runs if source.field != "scaffold"), default=0) :]
 
     def _cut(self, rendered: RenderedTemplate) -> RenderedTemplate:
         """Removes the marker at the end of the last message, and the text after it."""
-        text, spans = rendered
-        marker = self._marker.strip()
-        start = str.rfind(text, marker)
+        text, spans, runs = rendered
+        start = text.rfind(self._marker.strip())
         if start < 0:
             raise InvalidArgumentError(
                 "the chat template does not write the end of the last message, where "
                 "continue_final_message=True ends"
             )
-        is_trimmed = not str.startswith(text, self._marker, start)
+        is_trimmed = not text.startswith(self._marker, start)
         text = text[:start].rstrip() if is_trimmed else text[:start]
-        return RenderedTemplate(
-            text, [(begin, min(end, len(text))) for begin, end in spans if begin < len(text)]
+        end = len(text)
+        return rendered._replace(
+            text=text,
+            generated=[(start, min(stop, end)) for start, stop in spans if start < end],
+            runs=[(start, min(stop, end), source) for start, stop, source in runs if start < end],
         )
 
 
-def _check_contents(
-    renderer: _ChatRenderer, messages: list[Message], text: SourcedText, template: str, prompt: bool
-) -> None:
+def _check_contents(renderer: _ChatRenderer, runs: Sequence[SourceRun], template: str, prompt: bool) -> None:
     """Checks that the template writes each message that has a text.
 
     A function can lose the sources of a text. Then other texts give another result.
 
     Args:
-        renderer: the template.
-        messages: the messages.
-        text: the text that the template writes for them.
+        renderer: the template and the messages.
+        runs: the sources of the text that the template writes for them.
         template: the Jinja template, for the error.
         prompt: whether the text ends with a generation prompt.
 
     Raises:
         InvalidArgumentError: nothing is written of the texts of a message.
     """
-    render = renderer.try_rendering_text
+    messages, render = renderer.messages, renderer.try_rendering_text
 
     def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
         changed = rendered[i] | change_texts(part) | {"role": rendered[i]["role"]}
@@ -562,7 +543,7 @@ def _check_contents(
         written = render(rendered, with_prompt)
         return written is not None and written != render(others, with_prompt)
 
-    written = {(source.message, source.field) for *_, source in get_runs(text)}
+    written = {(source.message, source.field) for *_, source in runs}
     for i, part in find_unwritten_messages(messages, written):
         message = messages[i]
         role, content = message["role"], message.get("content")

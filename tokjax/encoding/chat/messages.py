@@ -61,7 +61,7 @@ _WEIGHT_KEY = re.compile(r"(?<![A-Za-z])(?:weight|train|loss|mask)|Weight|Train|
 """Matches keys that look like weights of messages."""
 NAME_KEYS = ("role", "type", "name", "id", "tool_call_id")
 """Keys whose values name something. A template may drop them, and reasoning."""
-_WRITTEN_FIELDS = ("content", "tool_result", "tool_call", "other")
+_WRITTEN_FIELDS = ("content", "tool_result", "tool_call")
 """Fields of the texts of a message of which a template must write one."""
 _MAX_DEPTH = 100
 """Maximum nesting depth of messages. It keeps recursive functions below Python's recursion limit."""
@@ -179,11 +179,6 @@ def add_reasoning_aliases(messages: list[Message]) -> list[Message]:
         aliases = {} if reasoning is None else {"reasoning_content": reasoning}
         completed.append({"thinking": reasoning} | message | aliases if aliases else message)
     return completed
-
-
-def has_other_texts(message: Message) -> bool:
-    """Returns whether a message has more than a known role, a content and reasoning."""
-    return message["role"] not in ROLES or not message.keys() <= {"role", *OWN_KEYS}
 
 
 def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:

@@ -25,7 +25,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-WORK_PER_CHARACTER = 32
+WORK_PER_CHARACTER = 28
 """Units of work per character of the maximum length of the output, for one rendering."""
 _RENDERINGS = 6
 """Number of renderings of one conversation that can exhaust their budget."""

@@ -1,15 +1,17 @@
 r"""Text that knows which field of which message each of its characters is from.
 
-While a template is rendered, the strings of the messages are `SourcedText`, a `str` that has a `Source` for
-each run of characters. Its methods and operators keep the sources:
+While a template is rendered, the strings of the messages are `SourcedText`: a `str` with a second string of
+the same length, which has the code of a `Source` for each character. Methods and operators do the same with
+both strings:
 
-    content                    " low. "          6 characters from messages[1], content
-    content | trim             "low."            4 characters from messages[1], content
-    "A: " + (content | trim)   "A: low."         3 characters of scaffold, 4 from messages[1], content
+    content                    " low. "      codes "222222"      2: messages[1], content
+    content | trim             "low."              "2222"
+    "A: " + (content | trim)   "A: low."           "1112222"     1: scaffold
 
 Text that the template itself writes is scaffold. It belongs to the message of the innermost loop over
-messages that is running (`Tracker`). A function that makes a new text of texts of different sources, such as
-the filter `indent`, loses them: `Source.lost_by` names it.
+messages that is running (`Tracker`). Names, keys, and values such as `True` that messages may have made are
+scaffold, too, but foreign: they are not the template's own. A function that makes a new text of texts of
+different sources, such as the filter `title`, loses them: `Source.lost_by` names it.
 """
 # ruff: noqa: D102, D105 (the methods of `SourcedText` are those of `str`)
 
@@ -18,12 +20,14 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from tokjax.encoding.chat.messages import (
-    NAME_KEYS,
     OWN_KEYS,
     PLAIN_KEYS,
     REASONING_KEYS,
@@ -33,129 +37,242 @@ from tokjax.encoding.chat.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_Value = TypeVar("_Value", bound="str | float")
+_Value = TypeVar("_Value")
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
-_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
-_RUN = 64
-"""Cost of a run of characters, in units of the template's budget."""
+_ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
+_SOURCE = 64
+"""Cost of a source, in units of the template's budget."""
+_RUN = 256
+"""Cost of a run of characters in the output, of which several lists are made."""
 _FIELDS = {
     "content": "content",
     **dict.fromkeys(REASONING_KEYS, "reasoning"),
     **dict.fromkeys(TOOL_CALL_KEYS, "tool_call"),
 }
-_CHANGING_METHODS = ("lower", "upper", "title", "capitalize")
+_FOREIGN = "\0"
+"""Code of foreign text before it is concatenated to other text, and then belongs to the current message."""
+_OUTSIDE = "\1"
+"""Code of scaffold outside the messages."""
 
 
 class Source(NamedTuple):
-    """Origin of a run of characters.
+    """Origin of a character.
 
     Attributes:
         message: index of the message; -1 for text outside the messages.
         field: `"scaffold"`, `"content"`, `"reasoning"`, `"tool_call"` or `"tool_result"`.
+        is_foreign: whether it is, or may be, from names, keys or values of messages, tools or documents.
         lost_by: the function that lost the sources of the text; empty if they are known.
     """
 
     message: int
     field: str
+    is_foreign: bool = False
     lost_by: str = ""
 
 
+SourceRun = tuple[int, int, Source]
+"""Start and stop of a run of characters, and their source."""
+
+
+class _Scaffold(NamedTuple):
+    """Scaffold of a step of a loop whose message is not known yet, or foreign text of another scaffold.
+
+    Attributes:
+        code: code of the scaffold of the loop around it, or of the scaffold that the text belongs to.
+        is_foreign: whether it is foreign.
+    """
+
+    code: str
+    is_foreign: bool
+
+
+class _Loop(NamedTuple):
+    """State of a loop: the code of its scaffold, and how the step refers to messages."""
+
+    scaffold: str
+    is_in_message: bool = False
+    item: int = -1  # of a loop over indices
+    has_read_item: bool = False
+
+
 class Tracker:
-    """State of a rendering with sources: the messages of the loops that are running.
+    """State of a rendering with sources: the sources, and the messages of the loops that are running.
 
     Args:
         answers: indices of the messages of the assistant.
+
+    Attributes:
+        spend: function that spends units of the template's budget.
     """
 
     def __init__(self, answers: Collection[int] = ()) -> None:
         self._answers = answers
-        self.scaffold = Source(-1, "scaffold")
-        """Source of the text that the template itself writes now."""
         self.spend: Callable[[int], None] = lambda _: None
-        """Function that spends units of the template's budget."""
-        self._loops: list[tuple[Source, bool, int, bool]] = []
-        self._is_in_message = False
-        self._item = -1  # the item of a loop over indices
-        self._has_read_item = False
-        # Text before the first access to a message in a step over indices has a negative message, which
-        # `resolve` replaces by that message, or else by the one of the loop around it.
-        self._unknown: dict[int, int] = {}
+        self._sources: list[Source | _Scaffold] = []
+        self._codes: dict[Source | _Scaffold, str] = {}
+        self._add(Source(-1, "scaffold", is_foreign=True))  # _FOREIGN
+        self.get_code(Source(-1, "scaffold"))  # _OUTSIDE
+        self._loop = _Loop(_OUTSIDE)
+        self._outer_loops: list[_Loop] = []
+        self._has_calls = False
+
+    @property
+    def scaffold(self) -> str:
+        """Code of the text that the template itself writes now."""
+        return self._loop.scaffold
+
+    def _add(self, source: Source | _Scaffold) -> str:
+        self.spend(_SOURCE)
+        self._sources.append(source)
+        return chr(len(self._sources) - 1)
+
+    def get_code(self, source: Source | _Scaffold) -> str:
+        """Returns the code of a source."""
+        if source not in self._codes:
+            self._codes[source] = self._add(source)
+        return self._codes[source]
+
+    def get_source(self, code: str) -> Source:
+        """Returns the source of a code."""
+        source, is_foreign = self._sources[ord(code)], False
+        while isinstance(source, _Scaffold):
+            is_foreign |= source.is_foreign
+            source = self._sources[ord(source.code)]
+        return source._replace(is_foreign=True) if is_foreign else source
+
+    def get_codes(self, text: str) -> str:
+        """Returns the codes of a text that is concatenated to others, or written, now."""
+        if not isinstance(text, SourcedText):
+            return self.scaffold * len(text)
+        if text._codes[:1] == _FOREIGN:  # such text has no other codes
+            return self.get_code(_Scaffold(self.scaffold, is_foreign=True)) * len(text)
+        return text._codes
+
+    def merge(self, codes: set[str], function: str) -> str:
+        """Returns the code of a value that a function made of values with these codes, of which it names one.
+
+        Args:
+            codes: the codes, at least one.
+            function: the function, which loses the sources if there are several.
+        """
+        if len(codes) == 1:
+            return next(iter(codes))
+        sources = {self.get_source(code) for code in codes - {_FOREIGN}}
+        is_foreign = _FOREIGN in codes or any(source.is_foreign for source in sources)
+        first, *others = {source._replace(is_foreign=False) for source in sources}
+        lost_by = function if others else first.lost_by
+        return self.get_code(first._replace(is_foreign=is_foreign, lost_by=lost_by))
 
     def enter_loop(self) -> None:
         """Begins a loop."""
-        self._loops.append((self.scaffold, self._is_in_message, self._item, self._has_read_item))
+        self._outer_loops.append(self._loop)
+
+    def leave_loop(self) -> None:
+        """Ends the innermost loop."""
+        self._loop = self._outer_loops.pop()
 
     def step(self, item: Any) -> None:
         """Begins a step of the innermost loop. Its text belongs to `item` if that is a message."""
         if isinstance(item, SourcedMessage):
-            self.scaffold = Source(item._index, "scaffold")
-            self._is_in_message = True
+            self._loop = _Loop(self.get_code(Source(item._index, "scaffold")), is_in_message=True)
         elif type(item) is int:  # a loop over indices of messages
-            self._is_in_message = self._has_read_item = False
-            self._item = item
-            outer = self._loops[-1][0].message
-            if outer < 0:
-                self.scaffold = Source(-2 - len(self._unknown), "scaffold")
-                self._unknown[self.scaffold.message] = outer
+            outer, scaffold = self._outer_loops[-1].scaffold, self.scaffold
+            if self.get_source(outer).message < 0:  # `note_access` finds out the message
+                scaffold = self._add(_Scaffold(outer, is_foreign=False))
+            self._loop = _Loop(scaffold, item=item)
 
     def note_access(self, message: SourcedMessage, key: Any) -> None:
         """Makes a message the current one in a loop over indices, where the template reads `messages[i]`.
 
         After it, `messages[i + 1].role` is only a condition, but `messages[i + 1].content` is written.
         """
-        if not self._loops or self._is_in_message:
+        loop = self._loop
+        if not self._outer_loops or loop.is_in_message:
             return
-        is_item = message._index == self._item
-        if is_item or not self._has_read_item or key in OWN_KEYS:
-            if self.scaffold.message in self._unknown:
-                self._unknown[self.scaffold.message] = message._index
-            self.scaffold = Source(message._index, "scaffold")
-            self._has_read_item = is_item
+        is_item = message._index == loop.item
+        if is_item or not loop.has_read_item or key in OWN_KEYS:
+            source = Source(message._index, "scaffold")
+            if isinstance(self._sources[ord(loop.scaffold)], _Scaffold):
+                self._sources[ord(loop.scaffold)] = source
+            self._loop = loop._replace(scaffold=self.get_code(source), has_read_item=is_item)
 
-    def write(self, text: str) -> str:
+    def write(self, text: str) -> SourcedText:
         """Returns a text that the template writes now, with sources.
 
         Text of a tool call is scaffold where the template writes another message: for example, the name of
         the function in front of the result.
         """
-        text = concatenate((text,))
-        current = self.scaffold
-        if (
-            current.message < 0
-            or not isinstance(text, SourcedText)
-            or all(map(self._may_write, text._sources))
-        ):
-            return text
-        return _make(
-            text,
-            [
-                (stop - start, source if self._may_write(source) else current)
-                for start, stop, source in get_runs(text)
-            ],
-        )
+        codes = self.get_codes(text)
+        current = self.get_source(self.scaffold).message
+        for code in set(codes) if current >= 0 and self._has_calls else ():
+            message, field, _, lost_by = self.get_source(code)
+            if field == "tool_call" and message in self._answers and message != current and not lost_by:
+                codes = codes.replace(code, self.get_code(_Scaffold(self.scaffold, is_foreign=True)))
+        return _make(text, codes)
 
-    def _may_write(self, source: Source) -> bool:
-        is_call = source.field == "tool_call" and source.message in self._answers
-        return bool(source.lost_by) or source.message == self.scaffold.message or not is_call
+    def list_runs(self, text: str) -> list[SourceRun]:
+        """Returns the runs of a text as (start, stop, source), with character positions."""
+        runs: list[SourceRun] = []
+        for start, stop, code in self._iter_codes(self.get_codes(text)):
+            source = self.get_source(code)
+            is_same = bool(runs) and runs[-1][2] == source
+            runs.append((runs.pop()[0] if is_same else start, stop, source))
+        return runs
 
-    def resolve(self, text: SourcedText) -> SourcedText:
-        """Returns the rendered text with the messages that were not known when it was written."""
-        if not self._unknown:
-            return text
-        runs = []
-        for start, stop, source in get_runs(text):
-            message = source.message
-            while message in self._unknown:
-                message = self._unknown[message]
-            runs.append((stop - start, source._replace(message=message)))
-        return _make(text, runs)
+    def _iter_codes(self, codes: str) -> Iterator[tuple[int, int, str]]:
+        """Iterates over the runs of equal codes."""
+        numbers = np.frombuffer(codes.encode("utf-32-le", "surrogatepass"), "<u4")
+        changes = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+        self.spend(_RUN * len(changes))
+        bounds = [0, *changes.tolist(), len(codes)] if codes else []
+        return ((start, stop, codes[start]) for start, stop in pairwise(bounds))
 
-    def leave_loop(self) -> None:
-        """Ends the innermost loop."""
-        self.scaffold, self._is_in_message, self._item, self._has_read_item = self._loops.pop()
+    def change_runs(self, text: SourcedText, change: Callable[[str], str]) -> SourcedText:
+        """Changes each run of a text separately."""
+        runs = [
+            (change(str.__getitem__(text, slice(start, stop))), code)
+            for start, stop, code in self._iter_codes(text._codes)
+        ]
+        return _make("".join(part for part, _ in runs), "".join(code * len(part) for part, code in runs))
+
+    def add_sources(self, messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
+        """Copies messages, given as JSON data, and gives their texts sources. Known roles have none."""
+        return [self._add_sources(i, message) for i, message in enumerate(messages)]
+
+    def _add_sources(self, index: int, message: dict[str, Any]) -> SourcedMessage:
+        copied = SourcedMessage()
+        copied._index = index
+        for key, value in message.items():
+            field = _FIELDS.get(key)
+            if field == "content" and message["role"] in TOOL_ROLES:
+                field = "tool_result"
+            code = self.get_code(Source(index, field)) if field else _FOREIGN
+            self._has_calls |= field == "tool_call"
+            is_plain = key == "role" and value in ROLES
+            copied[attach(key, _FOREIGN)] = value if is_plain else self.copy(value, code)
+        return copied
+
+    def copy(self, value: Any, code: str = _FOREIGN, key: Any = None) -> Any:
+        """Copies a part of a message, and gives its texts a source. Some parts of a content are reasoning."""
+        source = self.get_source(code)
+        if key in REASONING_KEYS and source.field == "content":
+            code = self.get_code(source._replace(field="reasoning"))
+        name_code = code if source.field == "tool_call" else _FOREIGN
+        copied: Any
+        if isinstance(value, dict):
+            copied = SourcedDict(
+                (attach(name, name_code), self.copy(inner, code, name)) for name, inner in value.items()
+            )
+        elif isinstance(value, list):
+            copied = SourcedList(self.copy(inner, code) for inner in value)
+        else:
+            return attach(value, name_code if key in PLAIN_KEYS else code)
+        copied._code = code
+        return copied
 
 
 tracker_var: ContextVar[Tracker | None] = ContextVar("tracker", default=None)
@@ -163,11 +280,10 @@ tracker_var: ContextVar[Tracker | None] = ContextVar("tracker", default=None)
 
 
 class SourcedText(str):
-    """A string with a source for each run of characters. Create one with `make_text` or `concatenate`."""
+    """A string with the code of a source for each character. Make one with `attach` or `concatenate`."""
 
-    __slots__ = ("_sources", "_stops")
-    _stops: Sequence[int]
-    _sources: Sequence[Source]
+    __slots__ = ("_codes",)
+    _codes: str
 
     def __str__(self) -> str:
         return self
@@ -182,11 +298,7 @@ class SourcedText(str):
         return concatenate((other, self)) if isinstance(other, str) else NotImplemented
 
     def __mul__(self, count: Any) -> str:
-        if not isinstance(count, int):
-            return NotImplemented
-        if tracker := tracker_var.get():
-            tracker.spend(_RUN * max(count, 0))
-        return concatenate([self] * count)
+        return _make(str.__mul__(self, count), self._codes * count)
 
     __rmul__ = __mul__
 
@@ -194,19 +306,10 @@ class SourcedText(str):
         return format_percent(self, values)
 
     def __iter__(self) -> Iterator[str]:
-        return (self._slice(i, i + 1) for i in range(len(self)))
+        return map(_make, str.__iter__(self), self._codes)
 
     def __getitem__(self, key: Any) -> str:
-        text = str.__getitem__(self, key)
-        if not isinstance(key, slice):
-            start = range(len(self))[key]
-            return self._slice(start, start + 1)
-        indices = range(len(self))[key]
-        if indices.step == 1:
-            return self._slice(indices.start, max(indices.start, indices.stop))
-        if tracker := tracker_var.get():  # before the runs are allocated
-            tracker.spend(_RUN * len(indices))
-        return _make(text, [(1, self._get_source(i)) for i in indices])
+        return _make(str.__getitem__(self, key), self._codes[key])
 
     def lstrip(self, chars: Any = None, /) -> str:
         return self[len(self) - len(str.lstrip(self, chars)) :]
@@ -245,14 +348,13 @@ class SourcedText(str):
 
     def replace(self, old: Any, new: Any, count: Any = -1) -> str:
         """Replaces parts. The replacement has the source of the replaced text, unless it has its own."""
-        replaced = str.replace(self, old, new, count)
         if not old:
-            return mark(replaced, (self, new), "the method 'replace'")
+            return mark(str.replace(self, old, new, count), (self, new), "the method 'replace'")
         first, *others = self.split(old, count)
         pieces, position = [first], len(first)
         for part in others:
             is_sourced = isinstance(new, SourcedText)
-            pieces += [new if is_sourced else make_text(new, self._get_source(position)), part]
+            pieces += [new if is_sourced else attach(new, self._codes[position]), part]
             position += len(old) + len(part)
         return concatenate(pieces)
 
@@ -262,30 +364,13 @@ class SourcedText(str):
             pieces += [self, text]
         return concatenate(pieces[1:])
 
-    def translate(self, table: Any, /) -> str:
-        if _find_sources(table):
-            return mark(str.translate(self, table), (self, table), "the method 'translate'")
-        return _change_runs(self, lambda text: str.translate(text, table))
-
-    def _get_source(self, position: int) -> Source:
-        return self._sources[bisect_right(self._stops, position)]
-
-    def _slice(self, start: int, stop: int) -> SourcedText:
-        text = str.__getitem__(self, slice(start, stop))
-        if not text:
-            return _make(text, [])
-        first, last = bisect_right(self._stops, start), bisect_left(self._stops, stop)
-        bounds = [start, *self._stops[first:last], stop]
-        lengths = [right - left for left, right in zip(bounds, bounds[1:], strict=False)]
-        return _make(text, list(zip(lengths, self._sources[first : last + 1], strict=True)))
-
     def _locate(self, pieces: Sequence[str], sep: Any) -> list[str]:
         """Returns consecutive parts of this text with their sources. `None` separates them by whitespace."""
         located: list[str] = []
         position = 0
         for piece in pieces:
             start = str.find(self, piece, position) if sep is None else position
-            located.append(self._slice(start, start + len(piece)))
+            located.append(self[start : start + len(piece)])
             position = start + len(piece) + len(sep or "")
         return located
 
@@ -297,48 +382,44 @@ def _make_changing_method(name: str) -> Callable[..., str]:
     @functools.wraps(method)
     def change(self: SourcedText, *args: Any, **options: Any) -> str:
         text: str = method(self, *args, **options)
-        if len(text) != len(self):
-            return mark(text, (self, args), f"the method {name!r}")
-        return _make(text, [(stop - start, source) for start, stop, source in get_runs(self)])
+        is_longer = len(text) != len(self)
+        return mark(text, (self, args), f"the method {name!r}") if is_longer else _make(text, self._codes)
 
     return change
 
 
-for _name in _CHANGING_METHODS:
+for _name in ("lower", "upper", "title", "capitalize"):
     setattr(SourcedText, _name, _make_changing_method(_name))
 
 
 class SourcedInt(int):
     """An integer whose text has a source."""
 
-    _source: Source
+    _code: str
 
     def __str__(self) -> str:
-        return make_text(int.__repr__(self), self._source)
+        return to_text(attach(int.__repr__(self), self._code))
 
 
 class SourcedFloat(float):
     """A number whose text has a source."""
 
-    _source: Source
+    _code: str
 
     def __str__(self) -> str:
-        return make_text(float.__repr__(self), self._source)
-
-
-SOURCED_NUMBERS = (SourcedInt, SourcedFloat)
+        return to_text(attach(float.__repr__(self), self._code))
 
 
 class SourcedDict(dict[Any, Any]):
     """A mapping of a message, for example a tool call. Its text as JSON has the source."""
 
-    _source: Source
+    _code: str
 
 
 class SourcedList(list[Any]):
     """A list of a message. Its text as JSON has the source."""
 
-    _source: Source
+    _code: str
 
 
 class SourcedMessage(dict[str, Any]):
@@ -347,102 +428,29 @@ class SourcedMessage(dict[str, Any]):
     _index: int
 
 
-def add_sources(messages: Sequence[dict[str, Any]], *, mark_names: bool = False) -> list[SourcedMessage]:
-    """Copies messages, given as JSON data, and gives their texts sources.
-
-    Args:
-        messages: the messages.
-        mark_names: whether all other text of the messages gets sources, too: keys, names, types and roles
-            that templates do not know have the field `"name"`, and texts of other keys `"other"`.
-    """
-    sourced = []
-    for i, message in enumerate(messages):
-        copied = SourcedMessage()
-        copied._index = i
-        for key, value in message.items():
-            field = _FIELDS.get(key, "")
-            if field == "content" and message["role"] in TOOL_ROLES:
-                field = "tool_result"
-            elif not field and mark_names and (key != "role" or value not in ROLES):
-                field = "name" if key in NAME_KEYS else "other"
-            name = make_text(key, Source(i, "name")) if mark_names else key
-            source = Source(i, field)
-            copied[name] = copy_with_source(value, source, mark_names=mark_names) if field else value
-        sourced.append(copied)
-    return sourced
-
-
-def copy_with_source(value: Any, source: Source, key: Any = None, *, mark_names: bool = False) -> Any:
-    """Copies a part of a message, and gives its texts a source. Some parts of a content are reasoning."""
-    if key in REASONING_KEYS and source.field == "content":
-        source = source._replace(field="reasoning")
-    name_source = source._replace(field="name") if mark_names else None
-    if source.field == "tool_call":
-        name_source = source
-    if isinstance(value, str):
-        text_source = name_source if key in PLAIN_KEYS else source
-        return make_text(value, text_source) if text_source else value
-    if value is None or isinstance(value, bool):
-        return value
-    copied: Any
-    if isinstance(value, dict):
-        copied = SourcedDict()
-        for name, inner in value.items():
-            marked = make_text(name, name_source) if name_source and isinstance(name, str) else name
-            copied[marked] = copy_with_source(inner, source, name, mark_names=mark_names)
-    elif isinstance(value, list):
-        copied = SourcedList(copy_with_source(inner, source, mark_names=mark_names) for inner in value)
-    else:
-        copied = SourcedInt(value) if isinstance(value, int) else SourcedFloat(value)
-    copied._source = source
-    return copied
-
-
-def get_runs(text: SourcedText) -> list[tuple[int, int, Source]]:
-    """Returns the runs of a text as (start, stop, source), with character positions."""
-    return list(zip((0, *text._stops), text._stops, text._sources, strict=False))
-
-
-def make_text(text: str, source: Source) -> SourcedText:
-    """Makes a text with one source."""
-    return _make(text, [(len(text), source)])
-
-
-def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
-    """Makes a text of runs (length, source)."""
+def _make(text: str, codes: str) -> SourcedText:
     if tracker := tracker_var.get():
-        tracker.spend(_RUN * len(runs))
+        tracker.spend(len(codes))
     made = str.__new__(SourcedText, str.__str__(text))
-    stops: list[int] = []
-    sources: list[Source] = []
-    position = 0
-    for length, source in runs:
-        if not length:
-            continue
-        position += length
-        if sources and sources[-1] == source:
-            stops[-1] = position
-        else:
-            stops.append(position)
-            sources.append(source)
-    made._stops, made._sources = tuple(stops), tuple(sources)
+    made._codes = codes
     return made
 
 
-def _change_runs(text: SourcedText, change: Callable[[str], str]) -> SourcedText:
-    """Changes each run of a text separately."""
-    runs = [
-        (change(str.__getitem__(text, slice(start, stop))), source) for start, stop, source in get_runs(text)
-    ]
-    return _make(
-        "".join(changed for changed, _ in runs), [(len(changed), source) for changed, source in runs]
-    )
+def attach(value: Any, code: str) -> Any:
+    """Returns a text or a number with one source, and other values as they are."""
+    if isinstance(value, str):
+        return _make(value, code * len(value))
+    if value is None or isinstance(value, bool):
+        return value
+    made: Any = SourcedInt(value) if isinstance(value, int) else SourcedFloat(value)
+    made._code = code
+    return made
 
 
 def as_sourced(value: Any) -> Any:
     """Returns a plain string as scaffold of the current message, and other values as they are."""
     tracker = tracker_var.get()
-    return make_text(value, tracker.scaffold) if tracker and type(value) is str else value
+    return attach(value, tracker.scaffold) if tracker and type(value) is str else value
 
 
 def concatenate(texts: Iterable[str]) -> str:
@@ -450,20 +458,11 @@ def concatenate(texts: Iterable[str]) -> str:
     pieces = list(texts)
     text = "".join(pieces)
     tracker = tracker_var.get()
-    if tracker is None:
+    if tracker is None or (
+        tracker.scaffold == _OUTSIDE and not any(isinstance(piece, SourcedText) for piece in pieces)
+    ):
         return text
-    scaffold = tracker.scaffold
-    if scaffold.message == -1 and not any(isinstance(piece, SourcedText) for piece in pieces):
-        return text
-    runs: list[tuple[int, Source]] = []
-    for piece in pieces:
-        if not isinstance(piece, SourcedText):
-            runs.append((len(piece), scaffold))
-        elif len(piece._sources) == 1:  # the most frequent case
-            runs.append((len(piece), piece._sources[0]))
-        else:
-            runs += [(stop - start, source) for start, stop, source in get_runs(piece)]
-    return _make(text, runs)
+    return _make(text, "".join(map(tracker.get_codes, pieces)))
 
 
 def to_text(value: Any) -> str:
@@ -479,31 +478,59 @@ def mark(result: _Value, values: Any, function: str) -> _Value:
         values: strings, numbers, lists, tuples and mappings.
         function: the function, for error messages. The source is lost if the values have several.
     """
-    if tracker_var.get() is None or isinstance(result, SourcedText):
+    tracker = tracker_var.get()
+    if tracker is None or isinstance(result, (SourcedText, bool)):
         return result
-    sources = _find_sources(values)
-    if not sources:
+    codes = find_codes(values)
+    if not codes:
         return result
-    (source, *others) = sources
-    source = source._replace(lost_by=function) if others else source
-    return cast("_Value", copy_with_source(result, source))
+    is_number = not isinstance(result, str)
+    code = _FOREIGN if is_number and len(codes) > 1 else tracker.merge(codes, function)
+    marked: _Value = attach(result, code)
+    return marked
 
 
-def _find_sources(value: Any) -> set[Source]:
-    """Returns the sources of all texts and numbers in a value. Lists that occur twice are read once."""
-    sources: set[Source] = set()
-    stack, seen = [value], set[int]()
+def mark_count(count: Any, counted: Any) -> Any:
+    """Marks the length of a list or a loop, or a range, as foreign if messages have made what it counts.
+
+    The number of messages is not foreign: a template has a part for each.
+    """
+    tracker = tracker_var.get()
+    if tracker is None or not find_codes(counted, in_messages=False):
+        return count
+    if not isinstance(count, range):
+        return attach(count, _FOREIGN)
+    tracker.spend(_SOURCE * len(count))
+    return [attach(i, _FOREIGN) for i in count]
+
+
+def find_codes(value: Any, *, in_messages: bool = True) -> set[str]:
+    """Returns the codes of all texts and numbers in a value. Lists that occur twice are read once.
+
+    `None`, `True` and `False` count as foreign, because they have no source, and messages can decide which
+    of them a value is.
+
+    Args:
+        value: strings, numbers, lists, tuples and mappings.
+        in_messages: whether to read the elements of messages that are in it.
+    """
+    codes: set[str] = set()
+    stack, seen = [value], dict[int, Any]()  # `seen` keeps its values alive, so that ids are not reused
     while stack:
         element = stack.pop()
         if isinstance(element, SourcedText):
-            sources.update(element._sources)
-        elif isinstance(element, SOURCED_NUMBERS):
-            sources.add(element._source)
-        elif isinstance(element, (dict, list, tuple)) and id(element) not in seen:
-            seen.add(id(element))
-            stack.extend(element)
-            stack.extend(element.values() if isinstance(element, dict) else ())
-    return sources
+            codes.update(element._codes)
+        elif element is None or isinstance(element, bool):
+            codes.add(_FOREIGN)
+        elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
+            codes.add(element._code)
+        elif isinstance(element, Collection) and not isinstance(element, (str, range)):
+            is_read = in_messages or element is value or not isinstance(element, SourcedMessage)
+            if is_read and id(element) not in seen:
+                seen[id(element)] = element
+                stack.extend(element)
+                stack.extend(element.values() if isinstance(element, dict) else ())
+    return codes
 
 
 def make_plain(text: str, value: Any, function: str) -> str:
@@ -512,17 +539,19 @@ def make_plain(text: str, value: Any, function: str) -> str:
     It does not escape the texts that are added to it. `encode_chat` finds out if that changes the output.
     """
     plain = str.__str__(text)
-    if isinstance(value, SourcedText):
-        for same in (value, value.translate(_ESCAPED)):
-            if str.__eq__(same, plain):
-                return same
-    return mark(plain, value, function)
+    if isinstance(value, SourcedText) and str.__eq__(value, plain):
+        return value
+    escaped: str = value if isinstance(value, SourcedText) else ""
+    for character, entity in _ESCAPED.items():
+        escaped = escaped.replace(character, entity)
+    return escaped if str.__eq__(escaped, plain) else mark(plain, value, function)
 
 
 def format_percent(form: str, values: Any) -> str:
     """Returns `form % values` with sources. `Budget.spend_on_percent` rejects widths of the form `*`."""
     if tracker_var.get() is None:
-        return cast("str", form % values)  # a `Markup` escapes the values
+        text: str = form % values  # a `Markup` escapes the values
+        return text
     text = str.__mod__(form, values)
     sourced_form = as_sourced(form)
     arguments = iter(values if isinstance(values, tuple) else (values,))
@@ -560,7 +589,7 @@ def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = F
         inserted = "\n" + (space if following or blank else "")
         last: Any = next((piece for piece in reversed(pieces) if piece), "")
         if isinstance(last, SourcedText) and not isinstance(inserted, SourcedText):
-            inserted = make_text(inserted, last._sources[-1])
+            inserted = attach(inserted, last._codes[-1])
         pieces += [inserted, following]
     return concatenate(pieces)
 
@@ -568,38 +597,41 @@ def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = F
 def to_json(value: Any, dump: Callable[[Any], str]) -> str:
     """Converts a value to JSON text with sources.
 
-    The text of a tool call has one source, with its punctuation. For other values, the strings have their
-    sources, and the punctuation is scaffold.
+    The text of a tool call has one source, with its punctuation, and so has a value whose only other text is
+    foreign. Of other values, the strings and numbers have their sources, and the punctuation is scaffold.
 
     Args:
         value: JSON data.
         dump: the conversion, without sources.
     """
     text = dump(value)
-    if tracker_var.get() is None:
-        return text
-    source = getattr(value, "_source", None)
-    sources = {source} if source else _find_sources(value)
-    if len(sources) < 2:
-        return make_text(text, *sources) if sources else text
+    tracker = tracker_var.get()
+    codes = find_codes(value) if tracker else set()
+    if tracker is None or len(codes) < 2:
+        return mark(text, value, "tojson")
+    code = tracker.merge(codes, "tojson") if len(codes - {_FOREIGN}) == 1 else ""  # of all other text
+    quote = attach('"', code) if code else '"'
     name = secrets.token_hex(16)
     texts: list[str] = []
 
     def replace(element: Any) -> Any:
-        """Puts random names in place of texts with sources."""
-        if isinstance(element, SourcedText):
-            texts.append(_escape(element, dump))
-            return f"{name}{len(texts) - 1};"
+        """Puts random names in place of texts and numbers with sources."""
         if isinstance(element, dict):
-            return {replace(key): replace(inner) for key, inner in element.items()}
-        return [replace(inner) for inner in element] if isinstance(element, (list, tuple)) else element
+            return {replace(to_text(key)): replace(inner) for key, inner in element.items()}
+        if isinstance(element, (list, tuple)):
+            return [replace(inner) for inner in element]
+        if isinstance(element, SourcedText) and not (code and element._codes[:1] == _FOREIGN):
+            escaped = tracker.change_runs(element, lambda part: dump(part)[1:-1])
+            texts.append(concatenate((quote, escaped, quote)))
+        elif code or isinstance(element, str):
+            return element
+        else:
+            texts.append(mark(dump(element), element, "tojson"))
+        return f"{name}{len(texts) - 1};"
 
-    pieces = re.split(rf"{name}(\d+);", dump(replace(value)))
+    pieces = re.split(rf'"{name}(\d+);"', dump(replace(value)))
+    if code:
+        pieces[::2] = [attach(piece, code) for piece in pieces[::2]]
     pieces[1::2] = [texts[int(number)] for number in pieces[1::2]]
     joined = concatenate(pieces)
     return joined if str.__eq__(joined, text) else mark(text, value, "tojson with sort_keys")
-
-
-def _escape(text: SourcedText, dump: Callable[[Any], str]) -> str:
-    """Returns a string as in JSON, without its quotation marks."""
-    return _change_runs(text, lambda part: dump(part)[1:-1])

@@ -11,46 +11,27 @@ answer is marked as its header (`turns`), and each token gets one run. With the 
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax.core.utf8 import find_character_starts
 from tokjax.encoding.chat.messages import TOOL_ROLES
-from tokjax.encoding.chat.text_sources import get_runs
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
-from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax.encoding.chat.text_sources import SourcedText
-    from tokjax.encoding.chat.turns import SourceRun, Turn
+    from tokjax.encoding.chat.text_sources import SourceRun
+    from tokjax.encoding.chat.turns import Turn
 
 _ROLE_NAMES = {role: role for role in CHAT_ROLES} | dict.fromkeys(TOOL_ROLES, "tool")
-_SCAFFOLD = CHAT_FIELDS.index("scaffold")
+_SCAFFOLD, _HEADER, _PROMPT = map(CHAT_FIELDS.index, ("scaffold", "header", "generation_prompt"))
+_NONE, _ASSISTANT = map(CHAT_ROLES.index, ("none", "assistant"))
 _MAX_SHOWN = 60
-
-
-class Run(NamedTuple):
-    """A run of characters of the rendered text, 0-based and half-open.
-
-    Attributes:
-        start: position of the first character.
-        stop: position after the last character.
-        message: index of the message; -1 for text outside the messages.
-        role: one of `CHAT_ROLES`.
-        field: one of `CHAT_FIELDS`.
-    """
-
-    start: int
-    stop: int
-    message: int
-    role: str
-    field: str
 
 
 class TokenSources(NamedTuple):
@@ -65,13 +46,20 @@ class TokenSources(NamedTuple):
     messages: NDArray[np.int32]
 
 
-def find_runs(
-    text: SourcedText, roles: Sequence[str], turns: Mapping[int, Turn], prompt_start: int, *, allow_lost: bool
-) -> list[Run]:
-    """Lists the runs of a rendered conversation, which cover it.
+def find_sources(
+    text: str,
+    runs: Sequence[SourceRun],
+    roles: Sequence[str],
+    turns: Mapping[int, Turn],
+    prompt_start: int,
+    *,
+    allow_lost: bool,
+) -> TokenSources:
+    """Returns the role, the field and the message of each character of a rendered conversation.
 
     Args:
         text: the rendered text.
+        runs: the sources of its characters.
         roles: the role of each message.
         turns: the turns of the answers.
         prompt_start: position of the generation prompt at the end of the text.
@@ -80,32 +68,26 @@ def find_runs(
     Raises:
         InvalidArgumentError: the sources of a part of the text were lost.
     """
-    sources = get_runs(text)
     if not allow_lost:
-        _check_known(text, sources)
-    origins = [(-1, "scaffold") if source.lost_by else source[:2] for *_, source in sources]
-    lengths = [stop - start for start, stop, _ in sources]
+        _check_known(text, runs)
+    origins = [(-1, "scaffold") if source.lost_by else source[:2] for *_, source in runs]
+    lengths = [stop - start for start, stop, _ in runs]
     messages = np.repeat(np.array([message for message, _ in origins], np.int32), lengths)
     fields = np.repeat(np.array([CHAT_FIELDS.index(field) for _, field in origins], np.int8), lengths)
     _assign_turns(messages, fields, turns, len(roles))
-    fields[prompt_start:], messages[prompt_start:] = CHAT_FIELDS.index("generation_prompt"), -1
-    names = [_ROLE_NAMES.get(role, "other") for role in roles]
-    changes = np.flatnonzero((np.diff(messages) != 0) | (np.diff(fields) != 0)) + 1
-    bounds = [0, *changes.tolist(), len(messages)] if len(messages) else []
-    runs = []
-    for start, stop in pairwise(bounds):
-        message, field = int(messages[start]), CHAT_FIELDS[fields[start]]
-        outside = "assistant" if field == "generation_prompt" else "none"
-        runs.append(Run(start, stop, message, names[message] if message >= 0 else outside, field))
-    _assign_text_outside_loops(runs)
-    return runs
+    fields[prompt_start:], messages[prompt_start:] = _PROMPT, -1
+    _assign_text_outside_loops(messages, fields)
+    codes = [CHAT_ROLES.index(_ROLE_NAMES.get(role, "other")) for role in roles]
+    role_codes = np.array([*codes, _NONE], np.int8)[messages]
+    role_codes[prompt_start:] = _ASSISTANT
+    return TokenSources(role_codes * np.int8(len(CHAT_FIELDS)) + fields, messages)
 
 
 def _check_known(text: str, sources: Sequence[SourceRun]) -> None:
     """Raises `InvalidArgumentError` if the sources of a part of a text were lost."""
     for start, stop, source in sources:
         if source.lost_by:
-            shown = str.__str__(text)[start:stop][:_MAX_SHOWN]
+            shown = text[start:stop][:_MAX_SHOWN]
             raise InvalidArgumentError(
                 f"the chat template makes {shown!r} with {source.lost_by}, which combines "
                 "texts of different origin, so that the assistant's tokens can't be determined. Pass "
@@ -129,54 +111,55 @@ def _assign_turns(
         if is_scaffold[before].all():
             messages[before] = index
         header = slice(min(turn.first, turn.before), turn.begin)
-        fields[header][messages[header] == index] = CHAT_FIELDS.index("header")
+        fields[header][messages[header] == index] = _HEADER
 
 
-def _assign_text_outside_loops(runs: list[Run]) -> None:
+def _assign_text_outside_loops(messages: NDArray[np.int32], fields: NDArray[np.int8]) -> None:
     """Assigns text outside of loops, between two texts of a message, to this message."""
-    known = [i for i, run in enumerate(runs) if run.message >= 0]
-    for first, last in pairwise(known):
-        before = runs[first]
-        if before.message == runs[last].message:
-            for i in range(first + 1, last):
-                if runs[i].field == "scaffold":
-                    runs[i] = runs[i]._replace(message=before.message, role=before.role)
+    known = np.flatnonzero(messages >= 0)
+    outside = np.flatnonzero((messages < 0) & (fields == _SCAFFOLD))
+    following = np.searchsorted(known, outside)
+    outside, following = (each[(following > 0) & (following < len(known))] for each in (outside, following))
+    before, after = messages[known[following - 1]], messages[known[following]]
+    messages[outside[before == after]] = before[before == after]
 
 
-def compute_token_sources(runs: list[Run], text: str, offsets: NDArray[np.integer[Any]]) -> TokenSources:
+def compute_token_sources(
+    sources: TokenSources, text: str, offsets: NDArray[np.integer[Any]]
+) -> TokenSources:
     """Returns the role, the field and the message of each token.
 
-    A token that overlaps several runs gets the first of the highest rank: text of an answer, then other text
-    of a message, then scaffold of a message, then everything else.
+    A token with characters of several sources gets the first one of the highest rank: text of an answer, then
+    other text of a message, then scaffold of a message, then everything else.
 
     Args:
-        runs: runs that cover the text.
+        sources: those of each character.
         text: the text.
         offsets: byte spans of the tokens in the text, 1-based and half-open, shape `(num_tokens, 2)`.
     """
-    if not runs:
+    if not text:
         return TokenSources(np.zeros(len(offsets), np.int8), np.full(len(offsets), -1, np.int32))
-    bounds = char_to_byte_spans(text, np.array([(run.start, run.stop) for run in runs], np.int64))
-    first = np.minimum(np.searchsorted(bounds[:, 1], offsets[:, 0], "right"), len(runs) - 1)
-    last = np.searchsorted(bounds[:, 0], offsets[:, 1], "left") - 1
-    ranks = np.array([_get_rank(run) for run in runs])
+    changes = np.flatnonzero(np.diff(sources.codes) | np.diff(sources.messages)) + 1
+    starts = np.concatenate([[0], changes])  # of runs of characters with the same source
+    sources, indices = TokenSources(sources.codes[starts], sources.messages[starts]), np.arange(len(starts))
+    bounds = find_character_starts(text)[np.append(starts, len(text))] + 1
+    first = np.minimum(np.searchsorted(bounds[1:], offsets[:, 0], "right"), len(starts) - 1)
+    last = np.searchsorted(bounds[:-1], offsets[:, 1], "left") - 1
+    ranks = _compute_ranks(sources)
     chosen = first
-    for rank in range(1, ranks.max() + 1):
-        # The index of the next run of this rank, from each run on; a large one if there is none.
-        indices = np.where(ranks == rank, np.arange(len(runs)), len(runs))
-        following = np.minimum.accumulate(indices[::-1])[::-1][first]
+    for rank in (1, 2, 3):
+        # The index of the next run of this rank, from each one on; a large one if there is none.
+        following = np.minimum.accumulate(np.where(ranks == rank, indices, len(starts))[::-1])[::-1][first]
         chosen = np.where(following <= last, following, chosen)
-    codes = [len(CHAT_FIELDS) * CHAT_ROLES.index(run.role) + CHAT_FIELDS.index(run.field) for run in runs]
     has_text = offsets[:, 1] > 0
     return TokenSources(
-        np.where(has_text, np.array(codes, np.int8)[chosen], np.int8(0)),
-        np.where(has_text, np.array([run.message for run in runs], np.int32)[chosen], np.int32(-1)),
+        np.where(has_text, sources.codes[chosen], np.int8(0)),
+        np.where(has_text, sources.messages[chosen], np.int32(-1)),
     )
 
 
-def _get_rank(run: Run) -> int:
-    if run.field in ("header", "generation_prompt") or run.message < 0:
-        return 0
-    if run.role == "assistant" and run.field in ANSWER_FIELDS:
-        return 3
-    return 1 if run.field == "scaffold" else 2
+def _compute_ranks(sources: TokenSources) -> NDArray[np.integer[Any]]:
+    roles, fields = np.divmod(sources.codes, len(CHAT_FIELDS))
+    is_answer = (roles == _ASSISTANT) & np.isin(fields, [CHAT_FIELDS.index(field) for field in ANSWER_FIELDS])
+    ranks = np.where(is_answer, 3, np.where(fields == _SCAFFOLD, 1, 2))
+    return np.where((sources.messages < 0) | np.isin(fields, [_HEADER, _PROMPT]), 0, ranks)

@@ -17,44 +17,29 @@ Then only the text after the last text of its messages is compared.
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from tokjax.encoding.chat.text_sources import Source
-
-    SourceRun = tuple[int, int, Source]
-    """Start and stop of a run of characters, and their source."""
+    from tokjax.encoding.chat.text_sources import SourceRun
 
 _MAX_MEASURED = 8
 """Number of turns that are measured, which is quadratic. After them, the same text has the same bounds."""
 _OPEN_TAG = re.compile(r"<[^<>\s]*$")
 
 
-class Renderings(NamedTuple):
-    """Renderings of the first messages of a conversation.
+class Renderings(Protocol):
+    """Renderings of the first messages of a conversation, with or without a generation prompt."""
 
-    Attributes:
-        get_text: function of the number of messages and of whether to write a generation prompt; it returns
-            `None` if the template raises an error.
-        get_runs: function of the same arguments that returns the sources of this text.
-    """
-
-    get_text: Callable[[int, bool], str | None]
-    get_runs: Callable[[int, bool], list[SourceRun]]
+    def get_text(self, num_messages: int, prompt: bool) -> str | None:
+        """Returns the text; `None` if the template raises an error."""
 
     def get_text_after_messages(self, num_messages: int, prompt: bool) -> str:
         """Returns the text after the last text of a message; empty if the template raises an error."""
-        text = self.get_text(num_messages, prompt)
-        if text is None:
-            return ""
-        runs = self.get_runs(num_messages, prompt)
-        return text[max((stop for _, stop, source in runs if source.field != "scaffold"), default=0) :]
 
 
 @dataclass
@@ -104,12 +89,11 @@ def find_turns(
             if turn.begin >= turn.before:
                 known[written] = text[turn.before : turn.begin]
     header = _find_header(text, turns)
-    get_prompt = functools.cache(functools.partial(_get_prompt, len(roles), render))
     for turn in turns.values():
         if not text[turn.first : max(turn.begin, 0)].strip():
             # The template can't render the messages before it, writes default instructions together with the
             # first message, or writes no prompt after an answer.
-            header = header or get_prompt()
+            header = header or _get_prompt(len(roles), render)
             turn.begin = max(turn.begin, _find_end(header, text, turn))
         if turn.begin < 0:
             turn.begin = turn.first + _match_prompt(header, text[turn.first :], turn.first_text - turn.first)

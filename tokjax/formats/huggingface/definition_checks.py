@@ -4,14 +4,12 @@ A definition from an untrusted source can have ten steps that each replace "a" b
 turn one character into 10^10 characters. `check_growth` rejects such a definition before any text is encoded;
 SECURITY.md, section "Limits", has the default.
 
-The bound is computed from the last step to the first. The weight of a character is a bound on the number of
-characters that the current step and all later ones make of it:
+The bound is the product of the factors of all steps:
 
-    Replace "a" -> "bb"     "a": 2 * 3 = 6, "b": 3, others: 1
-    Replace "b" -> "ccc"    "b": 3 * 1 = 3, others: 1
-    (after the last step)   all: 1
-
-    bound: 6, since "a" becomes "bb" and then "cccccc"
+    Replace "½" -> "1/2"              3   (one character becomes at most three)
+    Replace " {2,}" -> " "            1   (a match has at least one character)
+    Replace "x*" -> "-"               2   (one is inserted before each character)
+    NFKD, StripAccents, Lowercase    18   (not the product; see `_compute_unicode_growth`)
 """
 
 from __future__ import annotations
@@ -19,17 +17,18 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.huggingface.definition import get_steps
+from tokjax.formats.huggingface.parts import get_steps
 from tokjax.models.format_errors import check_piece_comparisons, check_vocab_size, check_work_per_position
 from tokjax.models.sentencepiece_files import check_text_growth, compute_longest_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tokjax.formats.huggingface.definition import PipelineSlot
+    from tokjax.formats.huggingface.parts import PipelineSlot
 
 
 _UNICODE_GROWTH = {
@@ -140,69 +139,34 @@ def check_growth(contents: Mapping[str, Any]) -> None:
 def compute_steps_growth(steps: Iterable[Mapping[str, Any]]) -> float:
     """Computes an upper bound on the characters that steps make of one character, or of an empty text.
 
-    The bound is computed from the last step to the first, as in the example at the head of the module.
-    `Replace` changes the weights of the characters in its pattern:
-
-    - A literal of n characters: each of them contributes 1/n of the weight of the replacement. It may also
-      occur outside of a match and then keeps its weight, except for n = 1.
-    - An expression that never matches the empty string: any character may be replaced, by no more than one
-      replacement.
-    - Any other expression, or an empty literal: it may match the empty string, and then inserts a replacement
-      before each character and at the end of the text.
-
-    Consecutive Unicode steps (`_UNICODE_GROWTH`) grow a text by the largest of their factors, not by the
-    product; see `_compute_unicode_growth`. `Precompiled` has a table of replacements, which comes from the
-    file. Unicode steps after it make of a replacement at most its length after NFKD, and spaces, so their
-    factor is not multiplied. The factor of steps before it is multiplied, because the table can replace each
-    character that they produce.
-
     Args:
         steps: steps of a `tokenizer.json`, in order.
     """
-    weights: dict[str, float] = {}  # of characters in literals
-    other, prepended = 1.0, 0.0  # weight of all other characters; characters added to any text
-    unicode_steps: list[str] = []  # consecutive Unicode steps that follow the current step
+    growth, inserted = 1.0, 0.0
+    for is_unicode, group in groupby(steps, lambda step: step.get("type") in _UNICODE_GROWTH):
+        members = list(group)
+        factors = list(map(_compute_step_growth, members))
+        if is_unicode:
+            factors = [(_compute_unicode_growth([step["type"] for step in members]), 0)]
+        for factor, size in factors:
+            growth, inserted = growth * factor, inserted * factor + size
+    return max(growth, inserted)
 
-    def compute_weight(text: str) -> float:
-        return sum(weights.get(character, other) for character in text)
 
-    for step in reversed(list(steps)):
-        step_type = str(step.get("type"))
-        if step_type == "Replace":
-            pattern, replacement_weight = step["pattern"], compute_weight(step["content"])
-            literal = pattern.get("String")
-            if literal:
-                leftover = 0.0 if len(literal) == 1 else 1.0
-                for character in literal:
-                    weight = weights.get(character, other)
-                    weights[character] = max(leftover * weight, replacement_weight / len(literal))
-            elif literal is None and _is_never_empty(pattern["Regex"]):
-                weights = {
-                    character: max(weight, replacement_weight) for character, weight in weights.items()
-                }
-                other = max(other, replacement_weight)
-            else:
-                weights = {character: weight + replacement_weight for character, weight in weights.items()}
-                other, prepended = other + replacement_weight, prepended + replacement_weight
-        elif step_type == "Prepend":
-            prepended += compute_weight(step["prepend"])
-        else:
-            if step_type == "Metaspace":
-                prepended += compute_weight(step["replacement"])
-            # `other` already contains the factor of the Unicode steps that follow, so it is divided out.
-            later_growth, factor = _compute_unicode_growth(unicode_steps), _OTHER_GROWTH.get(step_type, 1.0)
-            if step_type == "Precompiled":
-                charsmap = base64.b64decode(step["precompiled_charsmap"])
-                spaces = 2 * unicode_steps.count("BertNormalizer")
-                factor = max(1.0, compute_longest_replacement(charsmap, spaces) / later_growth)
-            unicode_steps = [*unicode_steps, step_type] if step_type in _UNICODE_GROWTH else []
-            if unicode_steps:
-                factor = _compute_unicode_growth(unicode_steps) / later_growth
-            # These steps can turn any character into any other, so all characters get the largest weight.
-            other, weights = factor * max(other, *weights.values(), 0.0), {}
-            continue
-        unicode_steps = []
-    return max(other, prepended, *weights.values())
+def _compute_step_growth(step: Mapping[str, Any]) -> tuple[float, int]:
+    """Returns the factor by which a step can grow a text, and the characters that it adds to any text."""
+    step_type = step.get("type")
+    if step_type == "Replace":
+        size, literal = len(step["content"]), step["pattern"].get("String")
+        if literal:
+            return max(1.0, size / len(literal)), 0
+        if literal is None and _is_never_empty(step["pattern"]["Regex"]):
+            return max(1.0, size), 0
+        return 1.0 + size, size  # may match the empty string before each character and at the end
+    if step_type == "Precompiled":
+        return compute_longest_replacement(base64.b64decode(step["precompiled_charsmap"])), 0
+    prefix = {"Prepend": step.get("prepend"), "Metaspace": step.get("replacement")}.get(str(step_type), "")
+    return _OTHER_GROWTH.get(str(step_type), 1.0), len(prefix or "")
 
 
 def _is_never_empty(expression: str) -> bool:

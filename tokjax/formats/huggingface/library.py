@@ -1,4 +1,7 @@
-"""Encoding of texts with Hugging Face's `tokenizers` library, and its errors.
+"""Tokenizers that run on Hugging Face's `tokenizers` library.
+
+The library normalizes, splits, encodes and decodes, so the ids are its ids. tokjax adds byte offsets without
+overlaps, checks of special tokens in texts, and limits for untrusted files. Encoding has these steps:
 
 1. Reject disallowed special tokens in the texts.
 2. Encode the texts with the library. Its tokenizer either matches all special tokens in a text or none
@@ -7,55 +10,79 @@
    "<|END|>" into "<|end|>".
 4. Compute masks, type ids and offsets. The library's spans are in characters and can overlap; here they are
    in bytes, and `separate_spans` separates them.
+
+Decoding is streamed up to the last token that makes text final: later ones no longer change it. Most decoders
+convert tokens one by one. Two change the text of several tokens together:
+
+    decoder        tokens                     text            final after
+    ByteFallback   "a", "<0xC3>", "<0xA9>"    "aé"            a token that is not a byte
+                   "<0xC3>", "<0x41>"         two U+FFFD      ("A" is valid, but the run is not)
+    BPEDecoder     "lo", "w</w>", "is</w>"    "low is"        any token
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.imports import import_optional
-from tokjax.core.protocol import BYTE_PIECE
-from tokjax.core.ragged import make_row_splits
+from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context
+from tokjax.core.encode_options import SpecialOptions, accept_options
+from tokjax.core.json_records import register_record
+from tokjax.core.protocol import (
+    BYTE_PIECE,
+    PreTokens,
+    find_text_lengths,
+    group_by_word,
+    pre_tokenize,
+    raise_without_pretokens,
+)
+from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
+from tokjax.core.vocabulary import AddedToken, Role, Vocabulary
 from tokjax.errors import (
     DisallowedSpecialTokenError,
     InvalidArgumentError,
     MissingExtraError,
     TokenizerFormatError,
+    UnsupportedTokenizerError,
 )
-from tokjax.formats.huggingface.definition import get_steps, is_byte_level
+from tokjax.formats.huggingface import parts
+from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded_model
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
-from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
-from tokjax.pretokenize.special_tokens import has_special, reject_special_in_texts, resolve_special
+from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
+from tokjax.pretokenize.special_tokens import (
+    check_comparisons,
+    check_special_names,
+    has_special,
+    reject_special_in_texts,
+    resolve_special,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.utf8 import Text
-    from tokjax.core.vocabulary import Vocabulary
     from tokjax.errors import TokjaxError
 
-    Columns = tuple[dict[str, NDArray[Any]], NDArray[np.int64]]
-
 _SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-
-
-class EncodeOptions(NamedTuple):
-    """Options of `encode_batch_result` with the same names."""
-
-    add_special_tokens: bool
-    return_offsets: bool
-    return_masks: bool
+_METASPACE_TO_SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+_PER_TOKEN = {"Metaspace", "WordPiece", "CTC", "Replace", "Strip"}
+"""Decoders that convert each token separately, or with the token before it."""
 
 
 def import_tokenizers() -> Any:
@@ -108,14 +135,25 @@ def raise_as(error_type: type[TokjaxError], message: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class LibraryRecord(TokenizerRecord):
-    """Base class of `HuggingFaceTokenizer`: its fields, and what encoding needs of them.
+class HuggingFaceTokenizer(TokenizerRecord):
+    """Tokenizer that runs on the `tokenizers` library. `load_tokenizer` and `from_huggingface` create it.
+
+    Offsets refer to the input text, even if the library normalizes it. A byte that is not valid UTF-8 and a
+    lone surrogate are encoded as U+FFFD, each with its own span. The library decides which characters belong
+    to a token; characters that its normalizer removes or joins, or that its model drops, may be in no span or
+    in that of another token. Spans do not overlap: tokens that are the bytes of one character have one byte
+    each, the span of a `▁` or space that is added before a text is empty, and characters that the library
+    assigns to several other tokens are in the span of the first.
+
+    Tokenizers with equal fields are equal. Pickling keeps only the fields. Threads can share a tokenizer.
 
     Attributes:
         definition: contents of a `tokenizer.json`, as JSON text.
         vocabulary: token ids and token bytes.
         reason: why the tokenizer does not run as a built-in type.
     """
+
+    model: ClassVar[str] = "huggingface"
 
     definition: str
     vocabulary: Vocabulary
@@ -159,9 +197,12 @@ class LibraryRecord(TokenizerRecord):
     @cached_property
     def prefix_ids(self) -> frozenset[int]:
         """Ids of the tokens that a normalizer or pre-tokenizer adds before texts, such as `▁`."""
-        steps = [*get_steps(self.pipeline, "normalizer"), *get_steps(self.pipeline, "pre_tokenizer")]
+        steps = [
+            *parts.get_steps(self.pipeline, "normalizer"),
+            *parts.get_steps(self.pipeline, "pre_tokenizer"),
+        ]
         forms = {" "} | {step.get("prepend") or step.get("replacement") or " " for step in steps}
-        if is_byte_level(self.pipeline):
+        if parts.is_byte_level(self.pipeline):
             forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
         ids = map(self.library_tokenizer.token_to_id, forms)
         return frozenset(id_ for id_ in ids if id_ is not None)
@@ -172,14 +213,57 @@ class LibraryRecord(TokenizerRecord):
 
         Trimmed spans leave out spaces, and a byte token such as `<0xE6>` spans one byte.
         """
-        trims = any(step.get("trim_offsets") for step in get_steps(self.pipeline, "post_processor"))
-        byte_level, span_bytes = is_byte_level(self.pipeline), [b""] * self.vocabulary.size
+        trims = any(step.get("trim_offsets") for step in parts.get_steps(self.pipeline, "post_processor"))
+        byte_level, span_bytes = parts.is_byte_level(self.pipeline), [b""] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             if not byte_level and BYTE_PIECE.fullmatch(token):
                 span_bytes[id_] = bytes([int(token[3:5], 16)])
             else:
                 span_bytes[id_] = token.strip(b" ") if byte_level and trims else token
         return span_bytes
+
+    @cached_property
+    def decoded_bytes(self) -> Mapping[int, bytes] | None:
+        """Id to bytes, as a byte-level decoder decodes them; `None` if the definition has another decoder.
+
+        The decoder reads each token as `bytes_to_unicode` writes bytes, including added tokens. So an added
+        token `é` is decoded to one byte.
+        """
+        decoder = self.pipeline.get("decoder")
+        if decoder is None or decoder.get("type") != "ByteLevel":
+            return None
+        library = self.library_tokenizer
+        added_ids = {*library.get_added_tokens_decoder(), *self.vocabulary.special.values()}
+        forms = {id_: library.id_to_token(id_) for id_ in added_ids}
+        added_bytes = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
+        return {**self.vocabulary.bytes_by_id, **added_bytes}
+
+    @cached_property
+    def skipped_ids(self) -> frozenset[int]:
+        """Ids that the library leaves out with `skip_special_tokens`."""
+        library = self.library_tokenizer
+        added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
+        special = {token.content for token in added_tokens.values() if token.special}
+        return frozenset(id_ for id_ in added_tokens if library.id_to_token(id_) in special)
+
+    @property
+    def normalization(self) -> str | None:
+        """Types of the normalizer's steps, joined with `+`; `None` without a normalizer."""
+        return "+".join(parts.list_types(parts.get_steps(self.pipeline, "normalizer"))) or None
+
+    def __hash__(self) -> int:
+        """Hashes the definition."""
+        return hash(self.definition)
+
+    def _to_fingerprint_json(self) -> Any:
+        return [self.model, self.contents, self.vocabulary.roles]
+
+    def __repr__(self) -> str:
+        """Returns the vocabulary size, the special tokens, and the reason for running on the library."""
+        return (
+            f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
+            f"special_tokens={self.vocabulary.special_repr}; runs on the tokenizers library: {self.reason})"
+        )
 
 
 def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,44 +272,79 @@ def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
     return {**contents, "model": model}
 
 
-def encode_by_library(
-    tokenizer: LibraryRecord, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
-) -> Columns:
-    """Encodes texts.
-
-    Args:
-        tokenizer: the tokenizer.
-        texts: texts.
-        options: which tokens to insert, and which columns to compute.
-        special: options `allowed_special` and `disallowed_special`.
-
-    Returns:
-        The columns of a batch by name, `ids` included, and its row splits.
-
-    Raises:
-        DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
-        InvalidArgumentError: the library can't encode the texts with these options.
-    """
-    encodings, rows = _encode_rows(tokenizer, texts, options, special)
+@protocol.encode_texts.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _encode_texts(
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,  # noqa: ARG001 (offsets always refer to the input text)
+    threads: int | None = None,  # noqa: ARG001 (the library has its own threads)
+    **special: Unpack[SpecialOptions],
+) -> TokenizationBatch:
+    check_texts(texts)
+    encodings, rows = _encode_rows(tokenizer, texts, add_special_tokens, return_offsets, special)
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
-    columns: dict[str, NDArray[Any]] = {"ids": ids}
+    columns: dict[str, NDArray[Any]] = {}
     inserted = _concatenate([encoding.special_tokens_mask for encoding in encodings])
-    if options.return_offsets:
+    if return_offsets:
         offsets = [_compute_offsets(tokenizer, *row) for row in zip(texts, encodings, rows, strict=True)]
         word_ids = [[-1 if i is None else i for i in encoding.word_ids] for encoding in encodings]
         columns["offsets"] = np.concatenate([np.zeros((0, 2), np.int64), *offsets])
         columns["word_ids"] = _concatenate(word_ids)
         columns["sequence_ids"] = -inserted  # the library's are wrong after two post-processors
-    if options.return_masks:
+    if return_masks:
         columns["special_tokens_mask"] = inserted | tokenizer.vocabulary.is_special.take(ids)
         columns["token_type_ids"] = _concatenate([encoding.type_ids for encoding in encodings])
-    return columns, make_row_splits(map(len, rows))
+    return make_batch_without_copy(
+        Ragged(ids, make_row_splits(map(len, rows)), **columns),
+        ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text"),
+        tokenizer.vocabulary.get_token_strings,
+        has_attention_mask=return_masks,
+    )
+
+
+@protocol.encode.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _encode(
+    tokenizer: HuggingFaceTokenizer,
+    text: Text,
+    *,
+    add_special_tokens: bool = True,
+    **special: Unpack[SpecialOptions],
+) -> NDArray[np.int32]:
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    _, [ids] = _encode_rows(tokenizer, [text], add_special_tokens, False, special)
+    return ids
+
+
+@pre_tokenize.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _pre_tokenize(
+    tokenizer: HuggingFaceTokenizer, text: Text, **special: Unpack[SpecialOptions]
+) -> PreTokens:
+    """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
+    if tokenizer.pipeline.get("pre_tokenizer") is None:
+        raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
+    return group_by_word(tokenizer, text, **special)
 
 
 def _encode_rows(
-    tokenizer: LibraryRecord, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    add_special_tokens: bool,
+    with_offsets: bool,
+    special: SpecialOptions,
 ) -> tuple[list[Any], list[NDArray[np.int32]]]:
-    """Returns the library's encoding and the ids of each text, `int32`."""
+    """Returns the library's encoding and the ids of each text, `int32`.
+
+    Raises:
+        DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
+        InvalidArgumentError: the library can't encode the texts with these options.
+    """
     names = tokenizer.vocabulary.special_names
     allowed, disallowed = resolve_special(names, **special)
     characters = [to_characters(text) for text in texts]
@@ -235,12 +354,19 @@ def _encode_rows(
     if special.get("disallowed_special", "all") != "all":
         ordinary = names - allowed - disallowed if allowed or disallowed else names
     as_text = _encodes_special_as_text(valid_texts, allowed, ordinary)
-    encodings, rows = _encode_valid_texts(tokenizer, valid_texts, options, as_text)
-    matched = _find_special(tokenizer, encodings, rows)
+
+    def encode(as_text: bool) -> tuple[list[Any], list[NDArray[np.int32]], dict[str, int]]:
+        library = tokenizer.special_as_text_tokenizer if as_text else tokenizer.library_tokenizer
+        encode_batch = library.encode_batch if with_offsets else library.encode_batch_fast
+        with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
+            encodings: list[Any] = encode_batch(valid_texts, add_special_tokens=add_special_tokens)
+        rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        return encodings, rows, _find_special(tokenizer, encodings, rows)
+
+    encodings, rows, matched = encode(as_text)
     if not as_text and not matched.keys().isdisjoint(ordinary):
         # Normalization made a special token of text that the caller wants as ordinary text.
-        encodings, rows = _encode_valid_texts(tokenizer, valid_texts, options, as_text=True)
-        matched = _find_special(tokenizer, encodings, rows)
+        encodings, rows, matched = encode(as_text=True)
     _reject_special(matched, ordinary, disallowed)
     return encodings, rows
 
@@ -267,19 +393,8 @@ def _encodes_special_as_text(texts: list[str], allowed: frozenset[str], ordinary
     return True
 
 
-def _encode_valid_texts(
-    tokenizer: LibraryRecord, texts: list[str], options: EncodeOptions, as_text: bool
-) -> tuple[list[Any], list[NDArray[np.int32]]]:
-    """Returns the library's encodings of texts, and the ids of each text."""
-    library = tokenizer.special_as_text_tokenizer if as_text else tokenizer.library_tokenizer
-    encode = library.encode_batch if options.return_offsets else library.encode_batch_fast
-    with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
-        encodings: list[Any] = encode(texts, add_special_tokens=options.add_special_tokens)
-    return encodings, [np.array(encoding.ids, np.int32) for encoding in encodings]
-
-
 def _find_special(
-    tokenizer: LibraryRecord, encodings: list[Any], rows: list[NDArray[np.int32]]
+    tokenizer: HuggingFaceTokenizer, encodings: list[Any], rows: list[NDArray[np.int32]]
 ) -> dict[str, int]:
     """Returns the special tokens that the library matched in texts, with the index of a text.
 
@@ -313,7 +428,7 @@ def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disall
 
 
 def _compute_offsets(
-    tokenizer: LibraryRecord, text: Text, encoding: Any, ids: NDArray[np.int32]
+    tokenizer: HuggingFaceTokenizer, text: Text, encoding: Any, ids: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """Returns the 1-based half-open byte spans of the tokens of a text, `int64`, shape `(num_tokens, 2)`."""
     data = to_utf8(text)
@@ -337,3 +452,176 @@ def _replace_surrogates(characters: str) -> str:
 
 def _concatenate(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     return np.concatenate([np.zeros(0, np.int32), *(np.array(row, np.int32) for row in rows)])
+
+
+def build_huggingface_tokenizer(
+    definition: str, reason: str, roles: Mapping[Role, str], contents: Mapping[str, Any] | None = None
+) -> HuggingFaceTokenizer:
+    """Builds a tokenizer that runs on the library.
+
+    Its special tokens are the added tokens with `special=true`, the tokens that the template inserts, and the
+    unknown token of the model.
+
+    Args:
+        definition: contents of a `tokenizer.json`, as JSON text.
+        reason: why the tokenizer does not run as a built-in type.
+        roles: role to the name of a token; see `select_roles`.
+        contents: parsed definition, if the caller has it.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        TokenizerFormatError: the library can't read the definition, or its tokens are not a valid vocabulary.
+    """
+    contents = json.loads(definition) if contents is None else contents
+    check_before_loading(contents)
+    library = load_library_tokenizer(definition)
+    check_loaded_model(library.model, contents["model"])
+    forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
+    try:
+        names = {
+            *parts.parse_template(contents, forms).tokens,
+            *parts.list_unknown_tokens(contents),
+        } & forms.keys()
+        library_tokens = library.get_added_tokens_decoder()
+        names |= {token.content for token in library_tokens.values() if token.special}
+        # An added token that the model can also produce from text is a token of the model. In a byte-level
+        # model it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
+        byte_level = parts.is_byte_level(contents)
+        model_forms = library.get_vocab(with_added_tokens=False) if byte_level else ()
+        flags = {
+            token.content: AddedToken(token.lstrip, token.rstrip)
+            for token in library_tokens.values()
+            if token.content not in names
+            and not (token.content in model_forms and map_unicode_to_bytes(token.content))
+        }
+        special, ordinary = ({name: forms[name] for name in part} for part in (names, flags))
+        remaining = {form: id_ for form, id_ in forms.items() if form not in special and form not in flags}
+        added = parts.AddedTokens(special, ordinary, flags)
+        vocabulary = parts.build_vocabulary(contents, roles, remaining, added, byte_level=byte_level)
+    except parts.RequiresLibraryError as error:
+        raise TokenizerFormatError(str(error)) from error
+    check_comparisons(vocabulary.split_token_names)
+    instance = HuggingFaceTokenizer(definition, vocabulary, reason)
+    # Fill cached properties, so that the definition is not loaded and parsed again.
+    vars(instance).update(library_tokenizer=library, pipeline=select_pipeline(contents))
+    return instance
+
+
+def _define(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+    return vars(tokenizer) | {"roles": tokenizer.vocabulary.roles}
+
+
+@register_record(HuggingFaceTokenizer, _define)
+def _restore(definition: str, reason: str, roles: Mapping[Role, str]) -> HuggingFaceTokenizer:
+    return build_huggingface_tokenizer(definition, reason, roles)
+
+
+@protocol.decode_bytes.register(HuggingFaceTokenizer)
+def _decode_bytes(
+    tokenizer: HuggingFaceTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
+) -> bytes:
+    """Decodes with a table of bytes if the decoder is byte-level, and otherwise with the library."""
+    flat = protocol.as_flat_ids(ids)
+    tokenizer.vocabulary.check_ids(flat)
+    if (id_bytes := tokenizer.decoded_bytes) is not None:
+        skipped = tokenizer.skipped_ids if skip_special_tokens else ()
+        return b"".join([id_bytes[id_] for id_ in flat.tolist() if id_ not in skipped])
+    with raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
+        text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
+    return text.encode("utf-8")
+
+
+protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)
+
+
+@find_decode_context.register(HuggingFaceTokenizer)
+def _find_decode_context(
+    tokenizer: HuggingFaceTokenizer, ids: NDArray[np.int32], *, skip_special_tokens: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Finds the pending ids: those after the last token that makes text final."""
+    if tokenizer.decoded_bytes is not None:
+        return ids[:0], ids[:0]
+    is_final = _make_finality_test(parts.get_steps(tokenizer.pipeline, "decoder"))
+    if is_final is None:
+        return ids[:0], ids
+    skipped = tokenizer.skipped_ids if skip_special_tokens else ()
+    get_form = tokenizer.library_tokenizer.id_to_token
+    visible = enumerate(ids.tolist(), 1)
+    stop = max((i for i, id_ in visible if id_ not in skipped and is_final(get_form(id_))), default=0)
+    return ids[:stop], ids[stop:]
+
+
+def _make_finality_test(steps: Sequence[dict[str, Any]]) -> Callable[[str], bool] | None:
+    """Returns a test of tokens: whether the text up to a token is final, whatever tokens follow.
+
+    Args:
+        steps: steps of the decoder.
+
+    Returns:
+        Function of the written form of a token; `None` if later tokens can change any text, or if that is
+        not known.
+    """
+    types = parts.list_types(steps)
+    if types == ["BPEDecoder"]:
+        suffix = steps[0]["suffix"]
+        # The suffix becomes a space, but nothing in the last token.
+        return lambda form: form.replace(suffix, " ").startswith(form.replace(suffix, ""))
+    has_byte_fallback = types[:1] == ["ByteFallback"] or (
+        types[1:2] == ["ByteFallback"] and steps[0] == _METASPACE_TO_SPACE
+    )
+    if has_byte_fallback:
+        types.remove("ByteFallback")
+    fuse = types.index("Fuse") if "Fuse" in types else len(types)
+    strips_start_only = types[fuse + 1 :] in ([], ["Strip"]) and not (types[fuse + 1 :] and steps[-1]["stop"])
+    if not strips_start_only or not _PER_TOKEN.issuperset(types[:fuse]) or "CTC" in types[1:]:
+        return None  # CTC after a decoder that converts the first token otherwise compares other texts
+    return (lambda form: not parts.LIKE_BYTE.fullmatch(form)) if has_byte_fallback else (lambda _: True)
+
+
+@find_text_lengths.register(HuggingFaceTokenizer)
+def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[Any]]:
+    lengths = np.zeros(tokenizer.vocabulary.size, np.int64)
+    if tokenizer.decoded_bytes is not None:
+        lengths[list(tokenizer.decoded_bytes)] = [*map(len, tokenizer.decoded_bytes.values())]
+        return lengths
+    lengths[:] = find_text_lengths.dispatch(object)(tokenizer)
+    if "ByteFallback" in parts.list_types(parts.get_steps(tokenizer.pipeline, "decoder")):
+        # The library decodes a part of a character to U+FFFD, which is longer.
+        tokens = tokenizer.vocabulary.bytes_by_id
+        lengths[[id_ for id_, token in tokens.items() if BYTE_PIECE.fullmatch(token)]] = 1
+    return lengths
+
+
+@protocol.find_matched_names.register(HuggingFaceTokenizer)
+def _find_matched_names(tokenizer: HuggingFaceTokenizer) -> frozenset[str]:
+    tokens = tokenizer.contents.get("added_tokens") or []
+    return frozenset(token["content"] for token in tokens if not token["special"])
+
+
+@protocol.make_special.register(HuggingFaceTokenizer)
+def _make_special(tokenizer: HuggingFaceTokenizer, names: frozenset[str]) -> HuggingFaceTokenizer:
+    return _extend_vocabulary(tokenizer, sorted(names), special=True)[0]
+
+
+@extend_vocabulary.register(HuggingFaceTokenizer)
+def _extend_vocabulary(
+    tokenizer: HuggingFaceTokenizer,
+    tokens: Sequence[str],
+    *,
+    special: bool = False,
+    pad_token: str | None = None,
+) -> tuple[HuggingFaceTokenizer, NDArray[np.int32]]:
+    library = load_library_tokenizer(tokenizer.definition)
+    names = check_special_names(tokens, "tokens")
+    new_names = [name for name in names if library.token_to_id(name) is None]
+    (library.add_special_tokens if special else library.add_tokens)(names)
+    size = tokenizer.vocabulary.size
+    for name in new_names:
+        if library.token_to_id(name) < size:
+            raise UnsupportedTokenizerError(
+                f"{name!r} can't be added: the ids of the vocabulary, from 0 to {size - 1}, have gaps, and "
+                f"the tokenizers library would give it the id {library.token_to_id(name)}"
+            )
+    extended = build_huggingface_tokenizer(library.to_str(), tokenizer.reason, tokenizer.vocabulary.roles)
+    extended = replace_roles(extended, {"pad": pad_token})
+    return extended, map_old_ids(size, extended.vocabulary.size)

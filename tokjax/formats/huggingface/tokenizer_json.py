@@ -1,8 +1,19 @@
-"""Tokenizers from a `tokenizer.json`, and from objects of Hugging Face's `tokenizers` and `transformers`.
+"""Tokenizers from a `tokenizer.json` and from objects of `tokenizers` and `transformers`, and their export.
 
-A definition becomes a built-in tokenizer if one gives exactly the same result
-(`tokjax.formats.huggingface.built_in`). Otherwise it runs on the `tokenizers` library
-(`tokjax.formats.huggingface.adapter`).
+A definition becomes a built-in tokenizer if one gives exactly the same result:
+
+| model | conditions | built-in type |
+|---|---|---|
+| BPE | split patterns with boundary tables, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
+| BPE with `byte_fallback` | spaces written as `▁`, the byte tokens that texts need | `MetaspaceBPE` |
+| BPE of words | a split at whitespace or BERT's, `</w>` or no mark at the end of words | `WordBPE` |
+| WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
+| WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
+| Unigram | `Metaspace`, after `WhitespaceSplit` or not, and a normalizer of known steps | `Unigram` |
+
+Each condition is checked. The first one that does not hold raises `RequiresLibraryError` with the reason, and
+the tokenizer runs on the library (`tokjax.formats.huggingface.library`). See docs/bring-your-tokenizer.md,
+section "What runs on the tokenizers library".
 """
 
 from __future__ import annotations
@@ -11,44 +22,44 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import ROLES
-from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
-from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
-from tokjax.formats.huggingface.definition import RequiresLibraryError
-from tokjax.formats.huggingface.library import import_tokenizers
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.formats.huggingface import metaspace, parts, words
+from tokjax.formats.huggingface.byte_level import build_byte_level, parse_byte_level
+from tokjax.formats.huggingface.library import build_huggingface_tokenizer, import_tokenizers
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
-    parse_json_object,
-    read_bytes,
-    read_companion_config,
-)
-from tokjax.formats.transformers_files import (
+    RequiresTransformersError,
     find_undeclared_token,
     load_by_transformers,
     mark_words_as_text,
-    reject_options,
+    parse_json_object,
+    read_companion_config,
 )
-from tokjax.models.format_errors import as_format_errors
+from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.format_errors import as_format_errors, read_bytes
+from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.roles_and_templates import replace_roles
+from tokjax.models.sentencepiece import SentencePieceTokenizer
+from tokjax.models.unigram import Unigram
+from tokjax.models.word_bpe import END_OF_WORD, WordBPE
+from tokjax.models.word_level import WordLevelTokenizer
+from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
+    from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
 logger = logging.getLogger("tokjax")
 _VERSION = "1.0"
 
 
-def read_huggingface(
-    path: str | os.PathLike[str], roles: Mapping[Role, str | None]
-) -> SegmentModel | HuggingFaceTokenizer:
+def read_huggingface(source: Path, _: Mapping[Role, str | None]) -> SegmentModel | HuggingFaceTokenizer:
     """Reads a `tokenizer.json`.
 
     A byte-level BPE with a common split pattern, a BPE with byte fallback (Llama 2, Mistral, Gemma), a BPE of
@@ -62,19 +73,15 @@ def read_huggingface(
     Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 
     Args:
-        path: path of the file.
-        roles: role to the name of a special token. Without a name, it is the token that
-            `tokenizer_config.json` or `special_tokens_map.json` in the same directory names, if any. The role
-            does not change the template, which is part of the file.
+        source: path of the file. The `tokenizer_config.json` or `special_tokens_map.json` in the same
+            directory names the roles.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        InvalidArgumentError: a role names a token that is not special.
         MissingExtraError: the tokenizer has to run on the library, or transformers has to read the files,
             and it is not installed.
         TokenizerFormatError: the file is damaged, or does not define a valid tokenizer.
     """
-    source = check_path(path)
     try:
         definition = read_bytes(source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -84,12 +91,11 @@ def read_huggingface(
     token = find_undeclared_token(contents, source, companion)
     if token is not None:
         reason = f"its configuration files declare the token {token!r} otherwise than {source.name}"
-        fast = load_by_transformers({"tokenizer.json": source}, reason, ())
+        fast = load_by_transformers({"tokenizer.json": source}, RequiresTransformersError(reason, ()))
         old, contents = contents, parse_json_object(fast.backend_tokenizer.to_str(), str(source))
         mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
-    loaded = build_tokenizer(definition, contents, companion.roles, str(source))
-    return replace_roles(loaded, roles)
+    return build_tokenizer(definition, contents, companion.roles, str(source))
 
 
 def from_huggingface(
@@ -125,7 +131,8 @@ def from_huggingface(
             import_tokenizers()  # raises for a version whose tokenizers have no definition
         raise UnsupportedTokenizerError(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
-            f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"
+            f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True, or "
+            "register a custom type that wraps it (docs/extending.md)"
         )
     declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
     defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
@@ -135,23 +142,28 @@ def from_huggingface(
 
 
 def convert_files(
-    files: Mapping[str, Path],
-    reason: str,
-    tokens: Collection[str],
-    roles: Mapping[Role, str | None],
-    **options: object,
+    files: Mapping[str, Path], error: RequiresTransformersError, options: Mapping[str, Any]
 ) -> SegmentModel | HuggingFaceTokenizer:
     """Converts the tokenizer that transformers makes of files.
 
     Args:
         files: name that transformers looks for, to the path of the file.
-        reason: why transformers has to read them, as a clause.
-        tokens: tokens of the vocabulary.
-        roles: role to the name of the token that the caller passed, or `None`.
-        **options: other options of the caller, which must be `None`.
+        error: why transformers has to read them.
+        options: options of `load_tokenizer`. Only names of tokens with a role are allowed.
+
+    Raises:
+        InvalidArgumentError: there is another option.
     """
-    reject_options(next(iter(files.values())).parent, reason, options)
-    loaded = from_huggingface(load_by_transformers(files, reason, tokens))
+    directory = next(iter(files.values())).parent
+    roles = {role: options.get(f"{role}_token") for role in ROLES}
+    for name, value in options.items():
+        if value == "auto" or (value is not None and name.removesuffix("_token") not in roles):
+            raise InvalidArgumentError(
+                f"{name} is {value!r:.80}, and transformers reads {directory}, since {error}; leave it out, "
+                "or copy the vocabulary to a directory without configuration files"
+            )
+    with as_format_errors(f"{directory}: {error}"):
+        loaded = from_huggingface(load_by_transformers(files, error))
     declared = loaded.vocabulary.roles
     others = {role: declared[other] for role, other in BERT_ROLES.items() if other in declared}
     return replace_roles(replace_roles(loaded, {**others, **declared}), roles)
@@ -174,12 +186,95 @@ def build_tokenizer(
         )
     try:
         with as_format_errors(where):
-            loaded = build_builtin_tokenizer(contents, roles)
+            loaded = _build_builtin(contents, roles)
             check_comparisons(loaded.vocabulary.split_token_names)
             return loaded
-    except RequiresLibraryError as error:
+    except parts.RequiresLibraryError as error:
         reason = str(error)
     logger.info("%s runs on the tokenizers library: %s", where, reason)
     with as_format_errors(where):
         definition = json.dumps(contents, ensure_ascii=False) if definition is None else definition
         return build_huggingface_tokenizer(definition, reason, roles, contents)
+
+
+def _build_builtin(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> SegmentModel:
+    """Builds the built-in tokenizer of a definition.
+
+    Args:
+        contents: parsed `tokenizer.json`.
+        roles: role to the name of a token; see `select_roles`.
+
+    Raises:
+        parts.RequiresLibraryError: the tokenizer has to run on the library.
+        TokenizerFormatError: the definition is invalid.
+    """
+    parse = _select_parser(contents)
+    if parse is not parse_byte_level and parts.parse_trim_offsets(contents) is not None:
+        raise parts.RequiresLibraryError("its post-processor has trim_offsets=true")
+    try:
+        return parse(contents, roles)
+    except InvalidArgumentError as error:
+        raise parts.RequiresLibraryError(str(error)) from error
+
+
+def _select_parser(contents: Mapping[str, Any]) -> Callable[..., SegmentModel]:
+    """Returns the function that builds the tokenizer of a model."""
+    model = contents["model"]
+    model_type = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
+    if model_type != "BPE":
+        if model_type not in _PARSERS:
+            raise parts.RequiresLibraryError(f"its model is {model_type}")
+        return _PARSERS[model_type]
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option) and (option, model[option]) != ("end_of_word_suffix", END_OF_WORD):
+            raise parts.RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
+    splits_words = parts.list_types(parts.get_steps(contents, "pre_tokenizer")) in words.WORD_SPLITTERS
+    if model.get("end_of_word_suffix") or splits_words:
+        return words.parse_word_bpe
+    return metaspace.parse_metaspace_bpe if parts.get_flag(model, "byte_fallback") else parse_byte_level
+
+
+def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
+    """Builds a `tokenizer.json` that gives the same ids and offsets as a built-in tokenizer.
+
+    Args:
+        tokenizer: one of the types in `_EXPORTERS`.
+
+    Returns:
+        The definition, as a JSON object.
+
+    Raises:
+        UnsupportedTokenizerError: the format can't represent the tokenizer or one of its options.
+    """
+    if type(tokenizer) not in _EXPORTERS:
+        supported = ", ".join(kind.__name__ for kind in _EXPORTERS)
+        raise UnsupportedTokenizerError(
+            f"a tokenizer.json can be written for {supported}, not for {type(tokenizer).__name__}"
+        )
+    built = _EXPORTERS[type(tokenizer)](tokenizer)
+    vocabulary = tokenizer.vocabulary
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": parts.build_added_tokens(vocabulary),
+        "normalizer": None,
+        "post_processor": parts.build_template(vocabulary),
+        **built,
+    }
+
+
+_PARSERS: Mapping[str, Callable[..., SegmentModel]] = {
+    "WordPiece": words.parse_wordpiece,
+    "WordLevel": words.parse_word_level,
+    "Unigram": metaspace.parse_unigram,
+}
+_EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
+    ByteLevelBPE: build_byte_level,
+    MetaspaceBPE: metaspace.build_metaspace_bpe,
+    SentencePieceTokenizer: metaspace.build_sentencepiece,
+    WordBPE: words.build_word_bpe,
+    WordPieceTokenizer: words.build_wordpiece,
+    WordLevelTokenizer: words.build_word_level,
+    Unigram: metaspace.build_unigram,
+}

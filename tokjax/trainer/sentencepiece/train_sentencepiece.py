@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokjax._util.checks import check_bool, check_choice, check_float, check_int, check_names
-from tokjax._util.progress import show_progress_bar, show_spinner
+from tokjax._util.progress import show_progress_bar
 from tokjax.bpe.chunks import as_segments
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import MAX_ID, check_role_names
@@ -180,7 +180,8 @@ def train_sentencepiece(
 
         def begin_training() -> None:
             progress_display.close()
-            progress_display.enter_context(show_spinner("training", enabled=progress))
+            bar = show_progress_bar("training", None, unit="models", enabled=progress)
+            progress_display.enter_context(bar)
 
         sentences = read_sentences(corpus.chunks, special, max_bytes, long_lines, tally, advance)
         if maximum is not None:

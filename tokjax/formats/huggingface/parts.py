@@ -1,4 +1,4 @@
-"""Parsing of a `tokenizer.json`, the definition of a tokenizer in Hugging Face's format.
+"""Parts of a `tokenizer.json`, the definition of a tokenizer in Hugging Face's format: parsed and written.
 
 A definition is a JSON object with these parts:
 
@@ -11,24 +11,27 @@ A definition is a JSON object with these parts:
 
 A part that consists of steps is one step or a `Sequence` of steps; `get_steps` returns a list in both cases.
 
-The functions here return the parts in the terms of tokjax: `AddedToken`, `Template`, pairs of tokens. They
-raise `RequiresLibraryError` where a built-in tokenizer would not give exactly the result of the library. Such
-a tokenizer runs on the library.
+The functions here parse and write the parts that all models have: to `AddedToken`, `Template`, pairs of
+tokens. `byte_level.py`, `words.py` and `metaspace.py` have the models and their steps. They raise
+`RequiresLibraryError` where a built-in tokenizer would not give exactly the result of the library. Such a
+tokenizer runs on the library.
 
 Files may be untrusted. `definition_checks` limits how much longer the steps can make a text.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, list_text_indices
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import AddedToken, make_vocabulary, select_roles
-from tokjax.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.tokenizer_files import parse_token_ids
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, compile_matcher
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace import TrimOffsets
+    from tokjax.models.unigram_words import NormalizedToken
 
 
+logger = logging.getLogger("tokjax")
 PipelineSlot: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
 """Name of a part of a definition that consists of steps."""
 _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
@@ -500,3 +505,115 @@ def build_vocabulary(
         duplicate_ids | unmatched,
         unreachable_ids,
     )
+
+
+def build_added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Builds the added tokens of a definition."""
+    names = vocabulary.split_token_names - vocabulary.unmatched_names - vocabulary.second_names
+    return [
+        build_added_token(vocabulary, name, vocabulary.get_id(name), vocabulary.added_tokens.get(name))
+        for name in sorted(names, key=vocabulary.get_id)
+    ]
+
+
+def build_added_token(
+    vocabulary: Vocabulary,
+    name: str,
+    id_: int,
+    flags: AddedToken | NormalizedToken | None,
+    *,
+    normalized: bool = False,
+) -> dict[str, Any]:
+    """Builds an added token of a definition."""
+    return {
+        "id": id_,
+        "content": name,
+        "single_word": False,
+        "lstrip": flags is not None and flags.lstrip,
+        "rstrip": flags is not None and flags.rstrip,
+        "normalized": normalized,
+        "special": name in vocabulary.special,
+    }
+
+
+def build_template(vocabulary: Vocabulary) -> dict[str, Any] | None:
+    """Builds the post-processor that inserts the special tokens of a template."""
+    template = vocabulary.template
+    if template == EMPTY_TEMPLATE:
+        return None
+    return {
+        "type": "TemplateProcessing",
+        "single": list(map(_build_template_piece, template.single)),
+        "pair": list(map(_build_template_piece, template.pair)),
+        "special_tokens": {
+            name: {"id": name, "ids": [vocabulary.get_id(name)], "tokens": [name]}
+            for name in sorted(set(template.tokens))
+        },
+    }
+
+
+def _build_template_piece(piece: TemplatePiece) -> dict[str, Any]:
+    if piece.text is None:
+        return {"SpecialToken": {"id": piece.token, "type_id": piece.type_id}}
+    return {"Sequence": {"id": "AB"[piece.text], "type_id": piece.type_id}}
+
+
+def build_forms(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
+    """Returns written form to id of all tokens, ordered by id. Special and added tokens have their names.
+
+    Second names of ids are left out, and logged: a file has one name for each id.
+
+    Args:
+        vocabulary: vocabulary of the tokenizer to export.
+        forms: written form to id of the ordinary tokens.
+
+    Raises:
+        UnsupportedTokenizerError: a name is also the written form of a token with another id.
+    """
+    all_forms = {**forms, **vocabulary.unreachable_ids}
+    for name in sorted(vocabulary.second_names):
+        first_name = vocabulary.get_bytes(vocabulary.get_id(name)).decode("utf-8")
+        logger.warning("the file will not have the special token %r, a second name of %r", name, first_name)
+    for name in vocabulary.split_token_names - vocabulary.second_names:
+        if all_forms.setdefault(name, vocabulary.get_id(name)) != vocabulary.get_id(name):
+            raise UnsupportedTokenizerError(
+                f"the format can't represent {name!r}: it is also the written form of the token with id "
+                f"{all_forms[name]}"
+            )
+    return dict(sorted(all_forms.items(), key=itemgetter(1)))
+
+
+def build_text_forms(vocabulary: Vocabulary) -> dict[str, int]:
+    """Returns written form to id of all tokens of a vocabulary that is written as text."""
+    return build_forms(vocabulary, {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()})
+
+
+def build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
+    """Builds the vocabulary of the model, without the added tokens that only an exact match makes.
+
+    If the library would assign other ids to these, they remain in the vocabulary.
+    """
+    forms = build_text_forms(vocabulary)
+    only_matched = vocabulary.added_names - vocabulary.duplicate_token_ids.keys()
+    model_forms = {form: id_ for form, id_ in forms.items() if form not in only_matched}
+    try:
+        check_added_ids(build_added_tokens(vocabulary), model_forms)
+    except RequiresLibraryError:
+        return forms
+    return model_forms
+
+
+def build_bpe_model(
+    forms: Mapping[str, int], merges: Sequence[Sequence[str]], **options: Any
+) -> dict[str, Any]:
+    """Builds a model of BPE.
+
+    Args:
+        forms: written form to id of all tokens.
+        merges: pairs of written forms, in order of priority.
+        **options: other fields of the model.
+    """
+    no_options = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
+    flags = dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False)
+    vocab = {"vocab": forms, "merges": list(map(list, merges))}
+    return {"type": "BPE", **no_options, **flags, **options, **vocab}

@@ -1,4 +1,4 @@
-"""Tests of the files of classic BPE, against an oracle of KeemenaSubwords.jl."""
+"""Tests of GPT-2's two files, `vocab.txt`, and classic BPE, with an oracle of KeemenaSubwords.jl."""
 
 import json
 
@@ -24,15 +24,122 @@ def write_txt(directory, tokens, merges, header="# made by hand\n"):
     return directory
 
 
-def write_json(directory, tokens, merges, config=None):
-    ids = {token: id_ for id_, token in enumerate(tokens)}
-    (directory / "vocab.json").write_text(json.dumps(ids), "utf-8")
-    (directory / "merges.txt").write_text(
-        "#version: 0.2\n" + "".join(f"{merge}\n" for merge in merges), "utf-8"
-    )
-    for name, contents in (config or {}).items():
-        (directory / name).write_text(json.dumps(contents))
+def write_json(directory, vocab, merges):
+    (directory / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+    (directory / "merges.txt").write_bytes(merges)
     return directory
+
+
+class TestGPT2:
+    def vocab(self, all_files):
+        return json.loads((all_files / "vocab.json").read_text())
+
+    @pytest.mark.parametrize("header", [b"", b"#version: 0.2\n", b"#version: 0.2 - x\r\n"])
+    def test_headers_and_line_ends(self, all_files, tmp_path, header):
+        merges = (all_files / "merges.txt").read_bytes().partition(b"\n")[2]
+        if b"\r" in header:
+            merges = merges.replace(b"\n", b"\r\n") + b"\r\n\r\n"
+        tokenizer = tokjax.load_tokenizer(write_json(tmp_path, self.vocab(all_files), header + merges))
+        assert tokenizer == tokjax.load_tokenizer([all_files / "vocab.json", all_files / "merges.txt"])
+        assert tokjax.eos_id(tokenizer) is not None
+
+    @pytest.mark.parametrize(
+        ("merges", "message"),
+        [
+            (b"version 1\n", r"merges\.txt, line 1: 'version' is not a token"),
+            (b"#version: 0.2\na b c\n", r"merges\.txt, line 2: expected two tokens"),
+            (b"#version: 0.2\na qqqq\n", r"merges\.txt, line 2: 'qqqq' is not a token of the vocabulary"),
+            (b"\xff\xfe\n", r"merges\.txt, line 1: not UTF-8"),
+            (b"#version: 0.2\nq q\n", r"line 2: 'qq' is not a token .*, which the merge 'q q' needs"),
+            (b"e r\ne r\n", r"merges\.txt, line 2: duplicate of 'e r' in line 1"),
+        ],
+    )
+    def test_invalid_merges(self, all_files, tmp_path, merges, message):
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(write_json(tmp_path, self.vocab(all_files), merges))
+
+    @pytest.mark.parametrize(
+        ("vocab", "message"),
+        [
+            ({"a": 0, "b": 0}, "id 0 is given to both 'a' and 'b'"),
+            ({"a": "0"}, "the id of 'a' is '0'"),
+            ({"a": 0, "a</w>": 1}, r"has tokens that end in '</w>', .*, splitter=\.\.\.\)"),
+            ({"a": 0, "b</w>": 1}, r"vocab\.json: has tokens that end in '</w>'"),
+            ({"a": 0}, "has no token for the byte 0x21, as GPT-2's files have; put the"),
+        ],
+    )
+    def test_invalid_vocabulary(self, tmp_path, vocab, message):
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(write_json(tmp_path, vocab, b""))
+
+    def test_options(self, all_files, tmp_path):
+        write_json(tmp_path, self.vocab(all_files), (all_files / "merges.txt").read_bytes())
+        (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<|endoftext|>", "eos_token": null}')
+        tokenizer = tokjax.load_tokenizer(tmp_path, "gpt2", pattern="qwen2")
+        assert (tokenizer.normalizer, tokenizer.pattern) == ("nfc", "qwen2")
+        assert set(tokenizer.vocabulary.roles) == {"bos", "eos"}
+        with pytest.raises(FormatError, match="the special token '<s>' is not in the vocabulary"):
+            tokjax.load_tokenizer(tmp_path, special_tokens=["<s>"])
+        with pytest.raises(ArgumentError, match="pad_token is 'a', which is not among the special tokens"):
+            tokjax.load_tokenizer(tmp_path, pad_token="a")
+
+    def test_merges_with_a_mark_as_text_are_not_classic_bpe(self, tmp_path):
+        tokens = [*ALPHABET, "</", "w>", "</w>", "</w>Ċ"]
+        vocab = {token: id_ for id_, token in enumerate(tokens)}
+        tokenizer = tokjax.load_tokenizer(write_json(tmp_path, vocab, "< /\nw >\n</ w>\n</w> Ċ\n".encode()))
+        assert isinstance(tokenizer, tokjax.models.ByteLevelBPE)
+
+
+class TestWordPiece:
+    def load(self, directory, text, **options):
+        (directory / "vocab.txt").write_bytes(text)
+        return tokjax.load_tokenizer(directory / "vocab.txt", **options)
+
+    def test_first_token_is_a_brace(self, tmp_path):
+        assert tokjax.tokenize(self.load(tmp_path, b"{\n[UNK]\n}\n"), "{}") == ["{", "}"]
+
+    def test_line_ends(self, tmp_path):
+        tokenizer = self.load(tmp_path, "[UNK]\r\nfoo\r\n##bar\r\nnaïve".encode())
+        assert tokjax.tokenize(tokenizer, "foobar naïve") == ["foo", "##bar", "[UNK]"]
+
+    def test_lowercase(self, tmp_path):
+        with pytest.raises(FormatError, match="has tokens such as 'Foo', which could not occur then"):
+            self.load(tmp_path, b"[UNK]\nFoo\n")
+        cased = self.load(tmp_path, b"[UNK]\nFoo\n", lowercase=False)
+        assert tokjax.tokenize(cased, "Foo foo") == ["Foo", "[UNK]"]
+        (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+        assert self.load(tmp_path, b"[UNK]\nFoo\n") == cased
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (b"[UNK]\na\na\n", r"line 3: duplicate of 'a'; each line must be"),
+            (b"[UNK]\n\na\n", r"line 2: is empty"),
+            (b"[UNK]\n\xff\n", r"line 2: not UTF-8"),
+            (b"foo\nbar\n", r"vocab\.txt: .*the special token '\[UNK\]' is not among the tokens"),
+        ],
+    )
+    def test_invalid_files(self, tmp_path, text, message):
+        with pytest.raises(FormatError, match=message):
+            self.load(tmp_path, text, format="wordpiece")
+
+    def test_a_list_of_merges_beside_it(self, tmp_path):
+        (tmp_path / "merges.txt").write_text("#version: 0.2\nx y\n")
+        (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nl\no\nlo\n")
+        for path in (tmp_path, tmp_path / "vocab.txt", [tmp_path / "merges.txt", tmp_path / "vocab.txt"]):
+            with pytest.raises(
+                FormatError, match=r"vocab\.txt and .*merges\.txt do not match: no merge makes"
+            ):
+                tokjax.load_tokenizer(path)
+        loaded = tokjax.load_tokenizer(tmp_path / "vocab.txt", "wordpiece")
+        assert tokjax.tokenize(loaded, "lo") == ["[CLS]", "lo", "[SEP]"]
+
+    def test_rwkv_vocabulary_is_rejected(self, tmp_path):
+        text = b"1 '\\x00' 1\n2 ' a' 2\n3 b'\\xe3\\x81' 2\n4 \"it's\" 4\n"
+        with pytest.raises(FormatError, match=r"vocab\.txt: a vocabulary of RWKV .* which is not supported;"):
+            self.load(tmp_path, text)
+        with pytest.raises(FormatError, match="a vocabulary of RWKV"):
+            tokjax.load_tokenizer(tmp_path)
 
 
 def list_tokens(merges, *others):
@@ -41,7 +148,7 @@ def list_tokens(merges, *others):
     return list(dict.fromkeys([*SPECIAL, *parts, *others]))
 
 
-class TestVocabTxt:
+class TestClassicBPE:
     @pytest.mark.parametrize(
         ("merges", "others", "end_of_word", "tokens"),
         [
@@ -139,11 +246,6 @@ class TestVocabTxt:
             (["<unk>", "ab"], ["a b", "a b"], r"merges\.txt, line 3: duplicate of 'a b' in line 2"),
             (["<unk>", "x"], ["a b"], r"merges\.txt do not match: no merge makes a token of the vocabulary"),
             (
-                ["<unk>", "ab", "##c"],
-                ["a b"],
-                r"has the token '##c', .* WordPiece vocabulary, pass its path and",
-            ),
-            (
                 ["<unk>", "ab"],
                 ["a b", "ab c</w>"],
                 r"such as 'lo@@' by subword-nmt, write them .*, and call tokjax\.word_bpe\(TOKENS, MERGES\)",
@@ -164,10 +266,3 @@ class TestVocabTxt:
         write_txt(tmp_path, tokens, merges)
         with pytest.raises(FormatError, match=message):
             tokjax.load_tokenizer(tmp_path)
-
-
-def test_byte_level_merges_with_the_mark_as_text_are_not_classic_bpe(tmp_path):
-    merges = ["< /", "w >", "</ w>", "</w> Ċ"]
-    tokens = [*ALPHABET, "</", "w>", "</w>", "</w>Ċ"]
-    tokenizer = tokjax.load_tokenizer(write_json(tmp_path, tokens, merges))
-    assert isinstance(tokenizer, tokjax.models.ByteLevelBPE)

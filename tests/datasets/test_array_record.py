@@ -60,7 +60,7 @@ def test_round_trip(tmp_path_factory, documents, max_tokens, batch_tokens):
     tokjax.write_dataset(path, field, tmp_path / "back", text_column="input_ids")
     back = [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokjax.datasets.conversion.token_streams.BATCH_TOKENS", batch_tokens)
+        patch.setattr("tokjax.datasets.conversion._BATCH_TOKENS", batch_tokens)
         tokjax.datasets.convert_dataset(path, LARGE, tmp_path / "converted")
     assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "converted")] == back
     if max_tokens is None:

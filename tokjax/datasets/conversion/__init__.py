@@ -1,1 +1,0 @@
-"""Conversion of token files between tokjax datasets and other programs."""
