@@ -48,11 +48,8 @@ from .core.decode_stream import (
     decode_stream as decode_stream,
     find_decode_context as find_decode_context,
 )
-from .core.pretokens import (
-    PreTokens as PreTokens,
-    pre_tokenize as pre_tokenize,
-)
 from .core.protocol import (
+    PreTokens as PreTokens,
     bos_id as bos_id,
     cls_id as cls_id,
     decode as decode,
@@ -69,8 +66,10 @@ from .core.protocol import (
     mask_id as mask_id,
     normalize as normalize,
     pad_id as pad_id,
+    pre_tokenize as pre_tokenize,
     sep_id as sep_id,
     special_tokens as special_tokens,
+    token_byte_lengths as token_byte_lengths,
     token_to_id as token_to_id,
     tokenization_view as tokenization_view,
     unk_id as unk_id,
@@ -90,9 +89,6 @@ from .core.records import (
 from .core.template import (
     Template as Template,
     make_template as make_template,
-)
-from .core.token_byte_lengths import (
-    token_byte_lengths as token_byte_lengths,
 )
 from .core.vocabulary import (
     Vocabulary as Vocabulary,

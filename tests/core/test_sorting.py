@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, strategies as st
 
-from tokjax.core.sorting import argsort_integers, group_equal_rows
+from tokjax.core.ragged import argsort_integers, group_equal_rows
 
 
 @given(st.lists(st.integers(0, 2**62 - 1), max_size=50), st.sampled_from([3, 20, 55, 62]))

@@ -11,7 +11,7 @@ from tests.core.test_protocol import LetterTokenizer
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.tokenizers import ALL_TOKENIZERS, ALL_VARIANTS, make_tokenizer
 from tests.support.variants import mark_slow_except
-from tokjax.core.token_byte_lengths import BYTE_PIECE
+from tokjax.core.protocol import BYTE_PIECE
 
 
 def list_text_ids(tokenizer):

@@ -12,7 +12,7 @@ from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_by_heap, merge_by_scanning, merge_pretoken
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.pretokenize import split_steps
+from tokjax.pretokenize import patterns
 from tokjax.pretokenize.patterns import make_pattern_splitter
 
 BYTES = {bytes([i]): i for i in range(256)}
@@ -316,7 +316,7 @@ class TestPatterns:
         assert make_pattern_splitter(f"(?:{name})").split(name) == [name]
 
     def test_invalid_pattern(self, monkeypatch):
-        monkeypatch.setattr(split_steps, "_PROBE_SECONDS", 0.2)
+        monkeypatch.setattr(patterns, "_PROBE_SECONDS", 0.2)
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
             match="takes more than 0.2 s for texts such as 'aaaa.*, of 101 characters",

@@ -18,7 +18,7 @@ from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
 from tokjax.models import sentencepiece as sentencepiece_module
 from tokjax.models.sentencepiece_files import iter_fields
-from tokjax.pretokenize.character_map import CharacterTrie
+from tokjax.pretokenize.aligned_text import CharacterTrie
 
 ENGINE_NAMES = ["bpe", "bpe with bytes", "identity, bytes"]
 GEMMA_LIKE_PIECES = ["▁", "h", "e", "he", "▁h", "▁he", "1", "中", "中1"]

@@ -15,7 +15,7 @@ from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.normalization import BertNormalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OPTIONS = {

@@ -12,8 +12,8 @@ from tests.support import generate_bert_characters as library
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
-from tokjax.pretokenize.unicode_normalization import map_spans_back
+from tokjax.pretokenize import unicode_classes
+from tokjax.pretokenize.normalization import BertNormalizer, map_spans_back
 
 STEPS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 ALL_STEPS = [dict(zip(STEPS, on, strict=True)) for on in itertools.product([False, True], repeat=4)]
@@ -44,9 +44,7 @@ def test_normalize_agrees_with_the_library(steps, text):
 
 
 def test_cache_is_bounded(monkeypatch):
-    from tokjax.pretokenize import bert_normalizer
-
-    monkeypatch.setattr(bert_normalizer, "_MAX_CACHED", 3)
+    monkeypatch.setattr(unicode_classes, "_MAX_CACHED", 3)
     text = "ÀÉÎÕÜ中豈\u0301\u1b44\u302e"
     assert BertNormalizer().normalize(text) == normalize_with_library(text, ALL_STEPS[-1])
 

@@ -5,8 +5,8 @@ import unicodedata
 from hypothesis import given, strategies as st
 from tokenizers import normalizers
 
-from tokjax.pretokenize import unicode_normalization
-from tokjax.pretokenize.unicode_normalization import align_nfc, to_nfc
+from tokjax.pretokenize import normalization
+from tokjax.pretokenize.normalization import align_nfc, to_nfc
 
 # Marks of many combining classes, marks of class 0, and marks that decompose to two marks.
 MARKS = "\u0300\u0301\u0316\u0323\u0327\u0338\u0344\u0345\u05b0\u093c\u093e\u0f71\u0f72\u0f73\u20dd\u0f81"
@@ -59,6 +59,6 @@ def test_long_runs_of_marks_are_sorted_before_normalization(monkeypatch):
             normalized.append(text)
             return unicodedata.normalize(form, text)
 
-    monkeypatch.setattr(unicode_normalization, "unicodedata", RecordingUnicodedata)
+    monkeypatch.setattr(normalization, "unicodedata", RecordingUnicodedata)
     to_nfc("e" + "\u0301\u0316" * 100)
     assert normalized == ["e" + "\u0316" * 100 + "\u0301" * 100]

@@ -8,13 +8,8 @@ from tokenizers import pre_tokenizers
 from tests.pretokenize.test_bert_normalizer import bert_texts
 from tests.support import generate_bert_characters as library
 from tests.support.text_strategies import byte_strings
-from tokjax.core.utf8 import find_character_starts, to_characters
-from tokjax.pretokenize.word_boundaries import (
-    SPLITTERS,
-    compile_word_expression,
-    find_character_word_bounds,
-    find_word_bounds,
-)
+from tokjax.core.utf8 import is_encodable, to_characters
+from tokjax.pretokenize.word_boundaries import SPLITTERS, compile_word_expression, find_word_bounds
 
 LIBRARY_SPLITTERS = {
     "whitespace": pre_tokenizers.WhitespaceSplit(),
@@ -26,33 +21,33 @@ def split_with_library(splitter, text):
     return [word for word, _ in LIBRARY_SPLITTERS[splitter].pre_tokenize_str(text)]
 
 
+def split_with_arrays(splitter, texts):
+    joined = "".join(f"{text}\n" for text in texts)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
+    ends = np.cumsum([len(text) + 1 for text in texts]) - 1
+    bounds = find_word_bounds(splitter, codes, ends)
+    if is_encodable(joined):
+        assert np.array_equal(find_word_bounds(splitter, joined.encode(), ends), bounds)
+    return [joined[start:stop] for start, stop in zip(*bounds, strict=True)]
+
+
 @pytest.mark.parametrize("splitter", SPLITTERS)
 @given(text=st.one_of(bert_texts, st.text(st.sampled_from("a .“\u3000—é中,\n"), max_size=30)))
-def test_bytes_characters_and_expression_agree_with_the_library(splitter, text):
+def test_arrays_and_expression_agree_with_the_library(splitter, text):
     expected = split_with_library(splitter, text)
-    data = text.encode() + b"\n"
-    bounds = find_word_bounds(splitter, data)
-    assert [data[start:stop].decode() for start, stop in zip(*bounds, strict=True)] == expected
-    codes = np.frombuffer(f"{text}\n".encode("utf-32-le"), "<u4")
-    character_bounds = find_character_word_bounds(splitter, codes, find_character_starts(text + "\n"))
-    assert np.array_equal(character_bounds, bounds)
+    assert split_with_arrays(splitter, [text]) == expected
+    assert split_with_arrays(splitter, [text, "", text]) == expected * 2
     assert compile_word_expression(splitter).findall(text) == expected
 
 
 @given(data=byte_strings)
 def test_words_of_invalid_utf8(data):
-    characters = to_characters(data) + "\n"
-    codes = np.frombuffer(characters.encode("utf-32-le", "surrogatepass"), "<u4")
-    starts, stops = find_character_word_bounds("bert", codes, find_character_starts(data + b"\n"))
-    words = [to_characters(data[start:stop]) for start, stop in zip(starts, stops, strict=True)]
-    assert words == compile_word_expression("bert").findall(characters)
+    characters = to_characters(data)
+    assert split_with_arrays("bert", [characters]) == compile_word_expression("bert").findall(characters)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("splitter", SPLITTERS)
 def test_every_code_point_between_letters(splitter):
     text = "".join(f"a{chr(code)}b " for code in library.CODES)
-    data = text.encode()
-    starts, stops = find_word_bounds(splitter, data)
-    words = [data[start:stop].decode() for start, stop in zip(starts, stops, strict=True)]
-    assert words == split_with_library(splitter, text)
+    assert split_with_arrays(splitter, [text]) == split_with_library(splitter, text)

@@ -43,8 +43,7 @@ import numpy as np
 
 from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, build_merge_bound_tables, unpack_bounds
 from tokjax.bpe.sequential_merging import RepetitiveMerger, is_repetitive
-from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import concatenate_ranges, find_distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,6 +31,8 @@ _MARGIN = 1.1
 CHUNK_CHARACTERS = 1 << 19
 """Number of characters per chunk: few enough that its arrays stay in the processor's cache, and enough that
 the fixed cost of NumPy calls does not matter."""
+_MOSTLY_ASCII = 1.2
+"""Up to this many bytes per character, splitting bytes is faster than splitting code points."""
 _FIRST_BYTE_THRESHOLD = -0x40
 """As signed numbers, the continuation bytes of UTF-8 (0x80 to 0xBF) are below this. First bytes are not."""
 _SAFE_SPLIT_CANDIDATE = re.compile(r"[^\W_](?=[ \n])")
@@ -85,6 +87,15 @@ class Pieces(NamedTuple):
     def get_codes(self) -> NDArray[np.uint32]:
         """Returns the code points of all pieces, with a newline after each, `uint32`."""
         return np.frombuffer(("\n".join(self.texts) + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
+
+    def get_characters(self, text: bytes) -> bytes | NDArray[np.uint32]:
+        """Returns the characters of all pieces for functions that take both UTF-8 and code points.
+
+        Args:
+            text: the pieces in UTF-8, with a newline after each, which is returned if it is mostly ASCII.
+        """
+        is_ascii = not self.hold_bytes and len(text) <= _MOSTLY_ASCII * self.num_characters
+        return text if is_ascii else self.get_codes()
 
     def get_character_ends(self) -> NDArray[np.int64]:
         """Returns the indices of these newlines in the code points, `int64`, shape `(pieces,)`."""
@@ -208,7 +219,31 @@ def find_byte_starts(flags: NDArray[np.bool_], text: bytes) -> NDArray[np.int64]
         flags: mask of the characters, `bool`, shape `(characters,)`.
         text: the same characters in UTF-8, or bytes of which the invalid ones are a character each.
     """
-    return find_byte_positions(text, len(flags)).take(np.flatnonzero(flags))
+    [starts] = move_to_bytes(text, len(flags), np.flatnonzero(flags))
+    return starts
+
+
+def move_to_bytes(
+    text: bytes, num_characters: int, *positions: NDArray[np.int64]
+) -> Sequence[NDArray[np.int64]]:
+    """Returns the byte positions at which characters of such a text start, for arrays in ascending order."""
+    num_inner = len(text) - num_characters
+    if not num_inner:  # ASCII
+        return positions
+    if num_inner < (_MOSTLY_ASCII - 1) * num_characters:
+        inner = np.flatnonzero(np.frombuffer(text, np.int8) < _FIRST_BYTE_THRESHOLD)
+        if len(inner) == num_inner:
+            # The first character after each continuation byte. One byte more is before all from there on.
+            following = inner - np.arange(num_inner)
+            return [part + _count_before(part, following) for part in positions]
+    byte_positions = find_byte_positions(text, num_characters)
+    return [byte_positions.take(part) for part in positions]
+
+
+def _count_before(positions: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the number of bounds, which are few, at or before each position; all in ascending order."""
+    runs = np.diff(np.searchsorted(positions, bounds), prepend=0, append=len(positions))
+    return np.repeat(np.arange(len(bounds) + 1), runs)
 
 
 def find_byte_positions(text: bytes, num_characters: int) -> NDArray[np.int64]:

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.locks import ThreadLock
-from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import group_equal_rows
+from tokjax.core.ragged import concatenate_ranges, group_equal_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

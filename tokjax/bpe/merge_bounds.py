@@ -42,8 +42,7 @@ from tokjax.bpe.hash_tables import (
     can_hold,
     make_pretokens,
 )
-from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import argsort_integers
+from tokjax.core.ragged import argsort_integers, concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:

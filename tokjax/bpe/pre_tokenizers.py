@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.bpe.chunks import find_byte_starts, find_split_before_space
-from tokjax.core.utf8 import find_character_starts
-from tokjax.pretokenize.pretoken_starts import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.bpe.chunks import find_byte_starts, find_split_before_space, move_to_bytes
+from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.special_tokens import compile_byte_matcher, compile_matcher
 from tokjax.pretokenize.word_boundaries import (
     compile_word_expression,
-    find_character_word_bounds,
     find_word_bounds,
 )
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.word_boundaries import Splitter
 
 
-_MOSTLY_ASCII = 1.2
-"""Up to this many bytes per character, splitting bytes is faster than splitting code points."""
 _BITS = 20
 """Number of bits of the hash of a pair of characters; the table of pairs has `2 ** _BITS` entries."""
 _ASCII = 128
@@ -94,18 +90,17 @@ class PatternPreTokenizer(FillingPreTokenizer):
         """
         return find_split_before_space(text, target) if self._splitter.splits_before_spaces else len(text)
 
-    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(
+        self,
+        text: bytes,
+        pieces: Pieces,
+        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
+    ) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces."""
         if not self._splitter.has_tables:
             return find_byte_starts(self._flag_starts_by_expression(pieces.texts), text)
-        tables = self._splitter.tables
-        characters = sum(map(len, pieces.texts)) + len(pieces.texts)
-        if not pieces.hold_bytes and len(text) <= _MOSTLY_ASCII * characters:
-            flags = find_pretoken_starts_in_bytes(tables, text, ends)
-            flags[ends] = False
-            return np.flatnonzero(flags)
         character_ends = pieces.get_character_ends()
-        flags = find_pretoken_starts(tables, pieces.get_codes(), character_ends)
+        flags = find_pretoken_starts(self._splitter.tables, pieces.get_characters(text), character_ends)
         flags[character_ends] = False
         return find_byte_starts(flags, text)
 
@@ -278,9 +273,11 @@ class WordPreTokenizer:
         ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the byte positions at which words start and stop, as `PreTokenizer` specifies."""
-        if pieces.hold_bytes:
-            return find_character_word_bounds(self._splitter, pieces.get_codes(), find_character_starts(text))
-        return find_word_bounds(self._splitter, text)
+        starts, stops = find_word_bounds(
+            self._splitter, pieces.get_characters(text), pieces.get_character_ends()
+        )
+        starts, stops = move_to_bytes(text, pieces.num_characters, starts, stops)
+        return starts, stops
 
 
 def _to_code_points(text: str) -> NDArray[np.uint32]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import codecs
 from functools import singledispatch
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -177,16 +178,12 @@ def decode_stream(
             f"ids must be an iterable of token ids, not {ids!r}; for one id, call decode_step"
         )
     state = DecodeState()
-    for new_ids in ids:
+    for new_ids, final in chain(((each, False) for each in ids), [(_NO_IDS, True)]):
         state, text = decode_step(
-            tokenizer, state, new_ids, skip_special_tokens=skip_special_tokens, errors=errors
+            tokenizer, state, new_ids, final=final, skip_special_tokens=skip_special_tokens, errors=errors
         )
-        yield text
-    _, text = decode_step(
-        tokenizer, state, _NO_IDS, final=True, skip_special_tokens=skip_special_tokens, errors=errors
-    )
-    if text:
-        yield text
+        if text or not final:
+            yield text
 
 
 def _decode(tokenizer: Any, ids: Ids, skip_special_tokens: bool) -> bytes:

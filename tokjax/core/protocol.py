@@ -18,19 +18,22 @@ and pretokenized input are built on these functions (`tokjax.encoding.encode`). 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
 from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
+from tokjax._util.display import short_repr
 from tokjax.core.json_records import to_json_values
 from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
-from tokjax.core.result_mapping import accept_results
-from tokjax.core.utf8 import check_error_handler
+from tokjax.core.records import accept_results
+from tokjax.core.utf8 import check_error_handler, to_utf8
 from tokjax.core.vocabulary import drop_lookup_roles, format_token
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
@@ -53,6 +56,8 @@ _ADAPTERS = {
     "tiktoken": "from_tiktoken",
     "sentencepiece": "from_sentencepiece",
 }
+BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
+"""Tokens that stand for one byte, in vocabularies with byte fallback."""
 
 Special: TypeAlias = Literal["all"] | Collection[str]
 """Names of special tokens, or `"all"` for all of them."""
@@ -394,6 +399,135 @@ def id_to_bytes(tokenizer: Any, id_: int) -> bytes:
 def vocab_size(tokenizer: Any) -> int:
     """Returns the largest id plus one: the number of rows of an embedding table."""
     return get_vocabulary(tokenizer).size
+
+
+@short_repr
+class PreTokens(NamedTuple):
+    r"""Pre-tokens of one text.
+
+    Attributes:
+        strings: text of each pre-token, with invalid UTF-8 bytes as `\xNN`.
+        offsets: 1-based half-open spans of UTF-8 bytes, `int64`, shape `(num_pretokens, 2)`, in the text that
+            the offsets of the tokenizer refer to.
+    """
+
+    strings: tuple[str, ...]
+    offsets: NDArray[np.int64]
+
+
+@singledispatch
+def pre_tokenize(
+    tokenizer: Any,
+    text: Text,
+    *,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> PreTokens:
+    """Splits a text into pre-tokens, as the tokenizer does before it looks up or merges tokens.
+
+    No token crosses the bounds of a pre-token. Special and added tokens that are matched in the text are
+    separate pre-tokens. Spaces that the tokenizer adds to the text are not in the result.
+
+    Args:
+        tokenizer: tokenizer of a type that pre-tokenizes: byte-level BPE, WordPiece, word level, unigram,
+            `from_callable`, BPE of pieces with `split_words=True`, and tokenizers with a pre-tokenizer that
+            run on the `tokenizers` library.
+        text: `str` or `bytes`.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+
+    Returns:
+        The pre-tokens. If the tokenizer normalizes texts before it splits them, as BERT's does, they are
+        those of `tokenization_view(tokenizer, text)`.
+
+    Raises:
+        DisallowedSpecialTokenError: the text contains a disallowed special token.
+        UnsupportedTokenizerError: the tokenizer encodes texts without splitting them first.
+
+    >>> from tokjax import wordpiece
+    >>> pretokens = pre_tokenize(wordpiece(["[UNK]"]), "Who's it?")
+    >>> pretokens.strings
+    ('who', "'", 's', 'it', '?')
+    >>> pretokens.offsets[3].tolist()
+    [7, 9]
+    """
+    get_vocabulary(tokenizer)  # raises for objects that are not tokenizers
+    raise UnsupportedTokenizerError(
+        f"pre_tokenize has no implementation for {type(tokenizer).__name__!r}; register it with "
+        "@tokjax.pre_tokenize.register"
+    )
+
+
+def group_by_word(tokenizer: Any, text: Text, **special: Any) -> PreTokens:
+    """Returns the pre-tokens of a text for a tokenizer whose word ids number them, and the added tokens."""
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    [result] = encode_texts(tokenizer, [text], add_special_tokens=False, **special)
+    assert result.word_ids is not None
+    assert result.offsets is not None
+    is_first = np.diff(result.word_ids, prepend=-1) != 0
+    is_last = np.append(is_first[1:], True)[: len(is_first)]
+    spans = np.stack([result.offsets[is_first, 0], result.offsets[is_last, 1]], axis=1)
+    is_normalized = result.metadata.offsets_reference == "tokenizer_normalized_text"
+    data = to_utf8(normalize(tokenizer, text) if is_normalized else text)
+    strings = tuple(format_token(data[start - 1 : stop - 1]) for start, stop in spans.tolist())
+    return PreTokens(strings, spans)
+
+
+def raise_without_pretokens(tokenizer: Any, reason: str) -> NoReturn:
+    """Raises `UnsupportedTokenizerError` for a tokenizer that does not split texts before it encodes them."""
+    raise UnsupportedTokenizerError(
+        f"a {type(tokenizer).__name__} has no pre-tokens: {reason}; the word_ids of encode_result number the "
+        "words of a text for every tokenizer"
+    )
+
+
+def token_byte_lengths(tokenizer: Any) -> NDArray[np.int32]:
+    """Returns the number of bytes that each id adds to a decoded text, for `objectives.bits_per_byte`.
+
+    For tokenizers that keep every byte, such as byte-level BPE, the lengths of the ids of a text add up to
+    its UTF-8 bytes. For others they add up to the bytes of the decoded text: a word of WordPiece counts the
+    space before it. The space that some tokenizers put before a text also counts.
+
+    Args:
+        tokenizer: any registered tokenizer.
+
+    Returns:
+        `int32`, shape `(vocab_size,)`; 0 for special tokens, the unknown token included, and for ids without
+        a token.
+
+    >>> from tokjax import byte_level, wordpiece
+    >>> token_byte_lengths(byte_level(["</s>"]))[:2]
+    array([0, 1], dtype=int32)
+    >>> token_byte_lengths(wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing"]))
+    array([0, 0, 0, 0, 5, 3], dtype=int32)
+    """
+    vocabulary = get_vocabulary(tokenizer)
+    lengths = np.array(find_text_lengths(tokenizer), np.int32)
+    lengths[vocabulary.is_special | (vocabulary.byte_lengths < 0)] = 0
+    return lengths
+
+
+@singledispatch
+def find_text_lengths(tokenizer: Any) -> NDArray[np.integer[Any]]:
+    """Returns the number of bytes that each id adds to a decoded text, integers, shape `(vocab_size,)`.
+
+    Values of special tokens and unused ids are ignored. By default, the number of bytes of each token if
+    decoding concatenates them. Otherwise each id is decoded between two others: some decoders change the
+    first or the last token of a text.
+    """
+    vocabulary = get_vocabulary(tokenizer)
+    # A byte piece can't be a neighbour: it may form a character with the byte piece next to it.
+    words = [id_ for token, id_ in vocabulary.ordinary.items() if not BYTE_PIECE.fullmatch(token)]
+    if decode_bytes.dispatch(type(tokenizer)) is decode_bytes.dispatch(object) or not words:
+        return vocabulary.byte_lengths
+    left, right = words[0], words[-1]
+    ids = list(vocabulary.bytes_by_id)
+    rows = [[left, right], *([left, id_, right] for id_ in ids)]
+    texts = decode_batch(tokenizer, rows, errors="surrogateescape")
+    without, *nbytes = (len(text.encode("utf-8", "surrogateescape")) for text in texts)
+    lengths = np.zeros(vocabulary.size, np.int64)
+    lengths[ids] = np.subtract(nbytes, without)
+    return lengths
 
 
 class SpecialTokens(Mapping[str, int]):

@@ -14,20 +14,27 @@ accessed:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import dataclass, fields, replace
+from functools import partial, wraps
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokjax._util.arrays import Array, as_integers
+from tokjax._util.checks import reject_one_text
 from tokjax._util.display import render_tokens_html, short_repr
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import offsets_coordinate_system, offsets_index_base, offsets_span_style
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from tokjax.core.utf8 import Text
 
 _INT64_COLUMNS = ("offsets", "row_splits")
 
@@ -150,84 +157,55 @@ class _LazyColumn:
     The value is stored in the instance, which then hides the descriptor.
     """
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Stores the name of the field."""
+    def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, result: TokenizationResult | None, owner: type) -> Any:
         """Returns the value of the field."""
         if result is None:
             return self
-        try:
-            compute = result.__dict__["_compute"]
-        except KeyError:
-            raise AttributeError(self._name) from None
-        return result.__dict__.setdefault(self._name, compute(self._name))  # the first of several threads
+        values = result.__dict__
+        return values.setdefault(self._name, values["_compute"](self._name))  # the first of several threads
 
 
 for _name in ("tokens", *COLUMNS[1:], "attention_mask"):
-    _column = _LazyColumn()
-    _column.__set_name__(TokenizationResult, _name)
-    setattr(TokenizationResult, _name, _column)
-
-
-class BatchColumns:
-    """The columns of a batch. Those with a function are computed when they are first read, each once.
-
-    Args:
-        ragged: the columns that are known, with the dtypes of `make_ragged`. They become read-only.
-        functions: functions that return the other columns, by name.
-    """
-
-    def __init__(self, ragged: Ragged, functions: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
-        columns = zip(Ragged._fields, ragged, strict=True)
-        self._columns: dict[str, Any] = {
-            name: None if column is None else freeze(np.asarray(column))
-            for name, column in columns
-            if name not in functions
-        }
-        self._functions = dict(functions)
-        self._lock = ThreadLock() if functions else None
-
-    def __getitem__(self, name: str) -> Any:
-        """Returns a column, `None` if the batch does not have it."""
-        column = self._columns.get(name, self)
-        if column is not self:
-            return column
-        assert self._lock is not None
-        with self._lock.current:
-            if name not in self._columns:
-                self._columns[name] = freeze(self._functions[name]())
-                del self._functions[name]  # frees what the column was computed from
-        return self._columns[name]
-
-    def has(self, name: str) -> bool:
-        """Returns whether the batch has a column, without computing it."""
-        return self._columns.get(name, self) is not None
-
-    def to_ragged(self) -> Ragged:
-        """Returns all columns."""
-        return Ragged(*map(self.__getitem__, Ragged._fields))
+    setattr(TokenizationResult, _name, _LazyColumn(_name))
 
 
 class TokenizationBatch(Sequence[TokenizationResult]):
     """Flat columns of many texts, and a sequence of `TokenizationResult`s that are views of the columns.
 
-    The columns of `Ragged` are attributes (`batch.ids`, `batch.row_splits`, `batch.offsets`, ...), and
-    `batch.ragged` is the `Ragged` itself. An item is made when it is accessed.
+    An item is made when it is accessed. `batch.ragged` has all columns. These are read-only NumPy arrays.
 
     Attributes:
-        ragged: flat columns, as read-only NumPy arrays.
+        ids: token ids of all texts, `int32`, shape `(n,)`.
+        row_splits: bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`.
+        offsets: 1-based byte spans, `int64`, shape `(n, 2)`, or `None`.
+        special_tokens_mask: 1 on special tokens, `int32`, shape `(n,)`, or `None`.
+        token_type_ids: index of each token's segment of the input, `int32`, shape `(n,)`, or `None`.
+        word_ids: index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`.
+        sequence_ids: index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or
+            `None`.
         metadata: model of the tokenizer, and meaning of the offsets.
         has_attention_mask: whether items have an attention mask. The batch does not store it: it is all ones.
     """
 
-    __slots__ = ("_columns", "_get_token_strings", "has_attention_mask", "metadata")
+    __slots__ = ("_columns", "_functions", "_get_token_strings", "_lock", "has_attention_mask", "metadata")
 
     metadata: ResultMetadata
     has_attention_mask: bool
-    _columns: BatchColumns
+    _columns: dict[str, Any]  # those that are known
+    _functions: dict[str, Callable[[], NDArray[Any]]]  # of the others, which are computed when first read
+    _lock: ThreadLock | None
     _get_token_strings: TokenStringLookup
+
+    ids: NDArray[np.int32]
+    row_splits: NDArray[np.int64]
+    offsets: NDArray[np.int64] | Any
+    special_tokens_mask: NDArray[np.int32] | Any
+    token_type_ids: NDArray[np.int32] | Any
+    word_ids: NDArray[np.int32] | Any
+    sequence_ids: NDArray[np.int32] | Any
 
     def __init__(
         self,
@@ -245,25 +223,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             get_token_strings: function that returns the readable forms of ids.
             has_attention_mask: whether items have an attention mask.
         """
-        copied: dict[str, Any] = {
+        columns = {
             name: None if column is None else _freeze_copy(name, column)
             for name, column in ragged._asdict().items()
         }
-        columns = BatchColumns(Ragged(**copied), {})
-        self._set_fields(columns, metadata, get_token_strings, has_attention_mask)
-
-    def _set_fields(
-        self,
-        columns: BatchColumns,
-        metadata: ResultMetadata,
-        get_token_strings: TokenStringLookup,
-        has_attention_mask: bool,
-    ) -> None:
-        set_attribute = object.__setattr__  # this class's own `__setattr__` raises
-        set_attribute(self, "_columns", columns)
-        set_attribute(self, "metadata", metadata)
-        set_attribute(self, "has_attention_mask", has_attention_mask)
-        set_attribute(self, "_get_token_strings", get_token_strings)
+        _set_fields(self, columns, {}, metadata, get_token_strings, has_attention_mask)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raises `AttributeError`: the record is immutable."""
@@ -275,52 +239,31 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the columns, and the readable forms of their ids instead of the vocabulary."""
-        return _restore_batch, (
-            self.ragged,
-            self.metadata,
-            TokenStringTable.from_ids(self.ids, self._get_token_strings),
-            self.has_attention_mask,
-        )
+        get_token_strings = partial(_look_up_strings, self._map_token_strings())
+        make_batch = partial(make_batch_without_copy, has_attention_mask=self.has_attention_mask)
+        return make_batch, (self.ragged, self.metadata, get_token_strings)
+
+    def _get_column(self, name: str) -> Any:
+        """Returns a column, `None` if the batch does not have it. Each is computed once."""
+        column = self._columns.get(name, self)
+        if column is not self:
+            return column
+        assert self._lock is not None
+        with self._lock.current:
+            if name not in self._columns:
+                self._columns[name] = freeze(self._functions[name]())
+                del self._functions[name]  # frees what the column was computed from
+        return self._columns[name]
+
+    def _map_token_strings(self) -> dict[int, str]:
+        """Returns the readable form of each id of the batch."""
+        distinct = np.unique(self.ids)
+        return dict(zip(distinct.tolist(), self._get_token_strings(distinct), strict=True))
 
     @property
     def ragged(self) -> Ragged:
         """All columns, as read-only NumPy arrays."""
-        return self._columns.to_ragged()
-
-    @property
-    def ids(self) -> NDArray[np.int32]:
-        """Token ids of all texts, `int32`, shape `(n,)`."""
-        return self._columns["ids"]  # type: ignore[no-any-return]
-
-    @property
-    def row_splits(self) -> NDArray[np.int64]:
-        """Bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`."""
-        return self._columns["row_splits"]  # type: ignore[no-any-return]
-
-    @property
-    def offsets(self) -> NDArray[np.int64] | Any:
-        """1-based byte spans, `int64`, shape `(n, 2)`, or `None`."""
-        return self._columns["offsets"]
-
-    @property
-    def special_tokens_mask(self) -> NDArray[np.int32] | Any:
-        """1 on special tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["special_tokens_mask"]
-
-    @property
-    def token_type_ids(self) -> NDArray[np.int32] | Any:
-        """Index of each token's segment of the input, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["token_type_ids"]
-
-    @property
-    def word_ids(self) -> NDArray[np.int32] | Any:
-        """Index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["word_ids"]
-
-    @property
-    def sequence_ids(self) -> NDArray[np.int32] | Any:
-        """Index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["sequence_ids"]
+        return Ragged(*map(self._get_column, Ragged._fields))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -339,7 +282,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         """Returns the result of one text, or a list of results for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        splits = self._columns["row_splits"]
+        splits = self.row_splits
         num_texts = len(splits) - 1
         if not -num_texts <= index < num_texts:
             raise IndexError(f"batch of {num_texts} texts has no text {index}")
@@ -354,8 +297,8 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         if name == "tokens":
             return self._get_token_strings(self.ids[part])
         if name == "attention_mask":
-            return _make_ones(part.stop - part.start) if self.has_attention_mask else None
-        column = self._columns[name]
+            return freeze(np.ones(part.stop - part.start, np.int32)) if self.has_attention_mask else None
+        column = self._get_column(name)
         return None if column is None else column[part]
 
     def __eq__(self, other: object) -> bool:
@@ -366,8 +309,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             self.metadata == other.metadata
             and self.has_attention_mask == other.has_attention_mask
             and all(map(_are_equal, self.ragged, other.ragged))
-            and TokenStringTable.from_ids(self.ids, self._get_token_strings)
-            == TokenStringTable.from_ids(other.ids, other._get_token_strings)
+            and self._map_token_strings() == other._map_token_strings()
         )
 
     def __hash__(self) -> int:
@@ -376,7 +318,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     def __repr__(self) -> str:
         """Shows the number of texts and tokens, and the names of the columns."""
-        columns = [name for name in COLUMNS if self._columns.has(name)]
+        columns = [name for name in COLUMNS if self._columns.get(name, self) is not None]
         return (
             f"TokenizationBatch({len(self)} texts, {len(self.ids)} tokens, "
             f"columns: {', '.join(columns)}, offsets in {self.metadata.offsets_reference})"
@@ -388,29 +330,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return f"<ol start='0'>{shown}</ol>{more}"
 
 
+for _name in Ragged._fields:
+    setattr(TokenizationBatch, _name, property(partial(TokenizationBatch._get_column, name=_name)))
+
 Results = TokenizationBatch | Ragged | Iterable[TokenizationResult]
 """Type of the results that all batching functions take."""
-
-
-@dataclass(frozen=True)
-class TokenStringTable:
-    """Readable forms of the ids of a batch. A pickled batch has this table instead of its vocabulary.
-
-    Attributes:
-        strings_by_id: mapping of ids to readable forms.
-    """
-
-    strings_by_id: dict[int, str]
-
-    @classmethod
-    def from_ids(cls, ids: NDArray[np.int32], get_token_strings: TokenStringLookup) -> TokenStringTable:
-        """Makes the table of all distinct ids."""
-        distinct = np.unique(ids)
-        return cls(dict(zip(distinct.tolist(), get_token_strings(distinct), strict=True)))
-
-    def __call__(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
-        """Returns the readable forms of ids, shape `(n,)`."""
-        return tuple(map(self.strings_by_id.__getitem__, ids.tolist()))
 
 
 def make_batch_without_copy(
@@ -431,9 +355,32 @@ def make_batch_without_copy(
         has_attention_mask: whether items have an attention mask.
         functions: functions that compute further columns when they are first read, by name.
     """
+    columns = {
+        name: None if column is None else freeze(np.asarray(column))
+        for name, column in zip(Ragged._fields, ragged, strict=True)
+        if name not in functions
+    }
     batch = TokenizationBatch.__new__(TokenizationBatch)
-    batch._set_fields(BatchColumns(ragged, functions), metadata, get_token_strings, has_attention_mask)
+    _set_fields(batch, columns, dict(functions), metadata, get_token_strings, has_attention_mask)
     return batch
+
+
+def _set_fields(
+    batch: TokenizationBatch,
+    columns: dict[str, Any],
+    functions: dict[str, Callable[[], NDArray[Any]]],
+    metadata: ResultMetadata,
+    get_token_strings: TokenStringLookup,
+    has_attention_mask: bool,
+) -> None:
+    lock = ThreadLock() if functions else None
+    values = columns, functions, get_token_strings, lock, has_attention_mask, metadata
+    for name, value in zip(TokenizationBatch.__slots__, values, strict=True):
+        object.__setattr__(batch, name, value)
+
+
+def _look_up_strings(strings_by_id: dict[int, str], ids: NDArray[np.int32]) -> tuple[str, ...]:
+    return tuple(map(strings_by_id.__getitem__, ids.tolist()))
 
 
 def make_result_without_copy(
@@ -449,16 +396,6 @@ def make_result_without_copy(
     result = object.__new__(TokenizationResult)  # skips the constructor, which copies its arrays
     result.__dict__.update(ids=ids, metadata=metadata, _compute=compute)
     return result
-
-
-def _restore_batch(
-    ragged: Ragged, metadata: ResultMetadata, get_token_strings: TokenStringLookup, has_attention_mask: bool
-) -> TokenizationBatch:
-    return make_batch_without_copy(ragged, metadata, get_token_strings, has_attention_mask=has_attention_mask)
-
-
-def _make_ones(length: int) -> NDArray[np.int32]:
-    return freeze(np.ones(length, np.int32))
 
 
 def _freeze_copy(name: str, values: Any) -> NDArray[Any]:
@@ -507,3 +444,80 @@ class MergedWindows(NamedTuple):
     offsets: NDArray[np.int64]
     row_splits: NDArray[np.int64]
     offsets_reference: OffsetsReference = "input_text"
+
+
+Registered = TypeVar("Registered")
+Mapped = TypeVar("Mapped", TokenizationResult, TokenizationBatch, Windows, list[TokenizationResult])
+
+
+class MapOffsets(Protocol):
+    """Type of `map_offsets_to_input`: a generic function of arrays, which also takes results."""
+
+    def register(self, cls: type, func: Any = None) -> Callable[[Registered], Registered]:
+        """Registers an implementation for an array, as `functools.singledispatch` does."""
+
+    @overload
+    def __call__(self, tokenizer: Any, text: Any, offsets: Mapped, *, pair: Any = None) -> Mapped: ...
+    @overload
+    def __call__(self, tokenizer: Any, text: Text, offsets: ArrayLike) -> NDArray[np.int64]: ...
+
+
+def accept_results(map_spans: Callable[..., NDArray[np.int64]]) -> MapOffsets:
+    """Decorates the generic function `map_offsets_to_input` of arrays, so that it takes results, too."""
+
+    @wraps(map_spans)
+    def map_offsets(tokenizer: Any, text: Any, offsets: Any, *, pair: Any = None) -> Any:
+        if isinstance(offsets, Windows):
+            text_ids = np.repeat(offsets.text_ids, offsets.batch.lengths)
+            return offsets._replace(batch=map_tokens(tokenizer, [text, pair], offsets.batch, text_ids))
+        if isinstance(offsets, TokenizationBatch):
+            text_ids = np.repeat(np.arange(len(offsets)), offsets.lengths)
+            return map_tokens(tokenizer, [text, pair], offsets, text_ids)
+        if isinstance(offsets, TokenizationResult):
+            texts = [None if each is None else [each] for each in (text, pair)]
+            return map_tokens(tokenizer, texts, offsets, np.zeros(len(offsets), np.int64))
+        if isinstance(offsets, list) and isinstance(next(iter(offsets), None), TokenizationResult):
+            _check_texts(text, 0, np.arange(len(offsets)))
+            pairs = pair or [None] * len(offsets)
+            return [map_offsets(tokenizer, text[i], row, pair=pairs[i]) for i, row in enumerate(offsets)]
+        return map_spans(tokenizer, text, as_integers("offsets", offsets, np.int64))
+
+    def map_tokens(tokenizer: Any, texts: list[Any], tokens: Any, text_ids: NDArray[np.int64]) -> Any:
+        """Maps the offsets of a result or a batch, those of all tokens of a text in one call."""
+        if tokens.metadata.offsets_reference == "input_text":
+            return tokens
+        if tokens.offsets is None:
+            raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")
+        offsets = np.array(tokens.offsets)
+        for sequence_id, rows in enumerate(texts):
+            is_in_sequence = np.equal(0 if tokens.sequence_ids is None else tokens.sequence_ids, sequence_id)
+            indices = np.flatnonzero(np.broadcast_to(is_in_sequence, len(offsets)))
+            _check_texts(rows, sequence_id, text_ids[indices])
+            indices = indices[np.argsort(text_ids[indices], kind="stable")]
+            splits = np.searchsorted(text_ids[indices], np.arange(len(rows or ()) + 1)).tolist()
+            for text, (start, stop) in zip(rows or (), pairwise(splits), strict=True):
+                part = indices[start:stop]
+                if len(part):
+                    offsets[part] = map_spans(tokenizer, text, offsets[part])
+        metadata = replace(tokens.metadata, offsets_reference="input_text")
+        if isinstance(tokens, TokenizationResult):
+            return replace(tokens, offsets=offsets, metadata=metadata)
+        ragged, mask = tokens.ragged._replace(offsets=offsets), tokens.has_attention_mask
+        return make_batch_without_copy(ragged, metadata, tokens._get_token_strings, has_attention_mask=mask)
+
+    return map_offsets  # type: ignore[return-value]
+
+
+def _check_texts(texts: Sequence[Text] | None, sequence_id: int, text_ids: NDArray[np.int64]) -> None:
+    """Raises `InvalidArgumentError` if a token has no text."""
+    name = "pair" if sequence_id else "text"
+    if texts is not None:
+        reject_one_text(texts)
+    elif len(text_ids):
+        raise InvalidArgumentError(f"the results have tokens of a second text; pass {name}= as in encoding")
+    count = int(text_ids.max(initial=-1)) + 1
+    if texts is not None and len(texts) < count:
+        raise InvalidArgumentError(
+            f"{name} has {len(texts)} texts, and the results are those of {count}; pass the texts that were "
+            "encoded"
+        )

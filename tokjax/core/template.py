@@ -106,20 +106,6 @@ class Template:
                 )
 
 
-class ResolvedPiece(NamedTuple):
-    """A piece of a template, with the id of its special token.
-
-    Attributes:
-        text: 0 for the first text, 1 for the second; `None` for a special token.
-        id_: id of the special token; 0 for a text.
-        type_id: token type id of all tokens of the piece.
-    """
-
-    text: int | None
-    id_: int
-    type_id: int
-
-
 class TokenSlices(NamedTuple):
     """A slice of the tokens of one text for each row of a result.
 
@@ -170,24 +156,12 @@ def list_text_indices(pieces: Sequence[TemplatePiece]) -> list[int]:
     return sorted(piece.text for piece in pieces if piece.text is not None)
 
 
-def resolve_pieces(
-    pieces: Sequence[TemplatePiece], get_id: Callable[[str], int], *, add_special_tokens: bool = True
-) -> list[ResolvedPiece]:
-    """Looks up the ids of the tokens that a template inserts.
-
-    Args:
-        pieces: `single` or `pair` of a `Template`.
-        get_id: function that returns the id of a token's name.
-        add_special_tokens: if `False`, the result has only the texts.
-    """
-    return [
-        ResolvedPiece(piece.text, 0 if piece.token is None else get_id(piece.token), piece.type_id)
-        for piece in pieces
-        if add_special_tokens or piece.text is not None
-    ]
-
-
-def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]) -> Ragged:
+def apply_template(
+    texts: Ragged,
+    parts: Sequence[TokenSlices],
+    pieces: Sequence[TemplatePiece],
+    get_id: Callable[[str], int],
+) -> Ragged:
     """Assembles rows of texts and special tokens. See the example at the head of the module.
 
     The loop is over the few pieces of the template. Each step handles the piece in all rows at once.
@@ -196,6 +170,7 @@ def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence
         texts: tokens of all texts, without special tokens.
         parts: slices of the first texts, and for pairs of the second texts. Each has one slice for each row.
         pieces: the template.
+        get_id: function that returns the id of a special token.
 
     Returns:
         Rows with the same columns as `texts`. Inserted tokens have the offsets `(0, 0)`.
@@ -219,9 +194,9 @@ def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence
     for column, piece in enumerate(pieces):
         target = concatenate_ranges(starts[:, column], lengths[:, column])
         piece_columns["token_type_ids"][target] = piece.type_id
-        if piece.text is None:
-            inserted[target], ids[target] = True, piece.id_
-        else:
+        if piece.token is not None:
+            inserted[target], ids[target] = True, get_id(piece.token)
+        elif piece.text is not None:
             piece_columns["sequence_ids"][target] = piece.text
             part = parts[piece.text]
             row_starts = np.asarray(texts.row_splits)[part.rows]
@@ -232,9 +207,8 @@ def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence
         if name in piece_columns and values is not None:
             columns[name] = piece_columns[name]
         elif name != "row_splits" and values is not None:
-            columns[name] = (
-                values.take(source, axis=0, mode="clip") if len(values) else _make_zeros(values, total)
-            )
+            filled = values if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
+            columns[name] = filled.take(source, axis=0, mode="clip")
             columns[name][inserted] = _INSERTED_VALUES.get(name, 0)
     columns["ids"][inserted] = ids[inserted]
     return Ragged(row_splits=make_row_splits(lengths.sum(axis=1)), **columns)
@@ -265,10 +239,6 @@ def _parse_piece(part: str) -> TemplatePiece:
     name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
     text = _TEXT_INDICES.get(name)
     return TemplatePiece(text, name if text is None else None, check_int("type_id", type_id, minimum=0))
-
-
-def _make_zeros(values: NDArray[Any], total: int) -> NDArray[Any]:
-    return np.zeros((total, *values.shape[1:]), values.dtype)
 
 
 EMPTY_TEMPLATE = make_template("$A", "$A $B:1")

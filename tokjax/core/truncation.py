@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.core.template import ResolvedPiece
+    from tokjax.core.template import TemplatePiece
 
     Ints = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "only_seco
 """The values of `Truncation`, to check arguments."""
 
 
-def compute_text_capacity(max_length: int, pieces: Sequence[ResolvedPiece]) -> int:
+def compute_text_capacity(max_length: int, pieces: Sequence[TemplatePiece]) -> int:
     """Computes how many tokens of the texts fit in a row beside the special tokens of the template.
 
     Args:

@@ -137,7 +137,7 @@ def find_character_starts(text: Text) -> NDArray[np.int64]:
     else:
         codes = _to_code_points(text)
         widths = _compute_widths(codes)  # 3 for a lone surrogate, as for U+FFFD, by which it is replaced
-        pair = np.flatnonzero(_is_high_surrogate(codes[:-1]) & _is_low_surrogate(codes[1:]))
+        pair = np.flatnonzero((codes[:-1] >> 10 == 0xD800 >> 10) & (codes[1:] >> 10 == 0xDC00 >> 10))
         widths[pair], widths[pair + 1] = 4, 0
     starts = np.zeros(len(codes) + 1, np.int64)
     np.cumsum(widths, out=starts[1:])
@@ -190,11 +190,3 @@ def _to_code_points(text: str) -> NDArray[np.uint32]:
 
 def _compute_widths(codes: NDArray[np.uint32]) -> NDArray[np.int64]:
     return 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
-
-
-def _is_high_surrogate(codes: NDArray[Any]) -> NDArray[np.bool_]:
-    return (codes >= 0xD800) & (codes < 0xDC00)
-
-
-def _is_low_surrogate(codes: NDArray[Any]) -> NDArray[np.bool_]:
-    return (codes >= 0xDC00) & (codes < 0xE000)

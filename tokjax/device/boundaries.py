@@ -66,8 +66,6 @@ class SplitTables(NamedTuple):
         groups: decisions in runs that are split into groups, by class and index in the run; `uint8`, shape
             `(classes, period + 32)`, where `period` is the number of characters after which they repeat.
             `UNDECIDED` for classes without groups; `None` if no class has groups.
-        is_trigger: classes after which groups and windows may not hold, `bool`, shape `(classes,)`.
-        reach: number of characters after a trigger, as the length of this array.
         next_state: state of the automaton after each class, `int32`, shape `(states, classes)`.
         has_match: whether a match ended before that character, `bool`, shape `(states, classes)`.
     """
@@ -76,8 +74,6 @@ class SplitTables(NamedTuple):
     windows: Any
     left_windows: Any
     groups: Any
-    is_trigger: Any
-    reach: Any
     next_state: Any
     has_match: Any
 
@@ -101,11 +97,12 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
     """Returns the tables of the device for those of the host, with the classes of the automaton."""
     automaton = tables.automaton
     count = automaton.num_classes
-    period = math.lcm(*tables.group_sizes.values())
+    sizes = {class_: size for class_, (size, joins) in tables.groups.items() if not joins.any()}
+    period = math.lcm(*sizes.values())
     groups = np.full((count, period + BITS), UNDECIDED, np.uint8)
-    for class_, size in tables.group_sizes.items():
+    for class_, size in sizes.items():
         groups[tables.automaton_class[class_]] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
-    windows = tables.windows.reshape(count, count, count, 2, count).copy()
+    windows = tables.windows.copy()
     # Within a run, the class after the run is looked up only if the next class does not decide.
     next_is_own = np.einsum("abcc->abc", windows[:, :, :, 0])[..., None]
     windows[:, :, :, 1] = np.where(next_is_own == UNDECIDED, windows[:, :, :, 1], next_is_own)
@@ -113,9 +110,7 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
         automaton.class_of_code,
         windows,
         tables.left_windows,
-        groups if tables.group_sizes else None,
-        tables.is_trigger[tables.classes],
-        np.zeros(tables.reach + 1, bool),
+        groups if sizes else None,
         automaton.next_state.astype(np.int32),
         automaton.has_match,
     )
@@ -182,7 +177,7 @@ def _find_step_starts(
     tables: SplitTables, characters: Characters, is_cut: Array, capacity: int
 ) -> tuple[Array, Array]:
     """Finds the starts of one step within the pre-tokens of the step before it."""
-    num_classes = tables.is_trigger.shape[0]
+    num_classes = tables.next_state.shape[1]
     end = num_classes - 1
     is_inner = store(~characters.is_first)
     inner_at = Neighbors(is_inner, _MAX_WIDTH, 0).at
@@ -246,19 +241,13 @@ def _find_class_after_run(
 def _split_groups(
     tables: SplitTables, characters: Characters, classes: Array, is_in_run: Array, decisions: Array
 ) -> Array:
-    """Decides in runs that are split into groups, except near triggers."""
+    """Decides in runs that are split into groups."""
     if tables.groups is None:
         return decisions
     columns = tables.groups.shape[1]
     index = _count_in_runs(characters.is_first, is_in_run, columns - BITS)
     groups = tables.groups.reshape(-1)[classes.astype(jnp.int32) * columns + index]
-    near = jnp.zeros(classes.shape, bool)
-    distance = _MAX_WIDTH * (tables.reach.shape[0] + 1)
-    is_trigger = store(tables.is_trigger[classes.astype(jnp.int32)])
-    trigger_at = Neighbors(is_trigger, distance, 0).at
-    for i in range(1, distance + 1):
-        near = near | trigger_at(-i)
-    return jnp.where(is_in_run & ~near & (groups != UNDECIDED), groups, decisions)
+    return jnp.where(is_in_run & (groups != UNDECIDED), groups, decisions)
 
 
 def _count_in_runs(is_first: Array, is_in_run: Array, period: int) -> Array:
@@ -305,7 +294,7 @@ def _run_automaton(
     there when no longer match can follow.
     """
     length = classes.shape[0]
-    end = tables.is_trigger.shape[0] - 1
+    end = tables.next_state.shape[1] - 1
     packed = pack(undecided)
     positions, count = find_true(packed, capacity, length), packed.num_true
     regions = _find_region_starts(starts, positions)

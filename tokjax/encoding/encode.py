@@ -38,7 +38,7 @@ from tokjax.core.encode_options import EncodeOptions, SpecialOptions, accept_opt
 from tokjax.core.option_errors import explain_options
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import make_batch_without_copy
-from tokjax.core.template import TokenSlices, apply_template, resolve_pieces
+from tokjax.core.template import TokenSlices, apply_template
 from tokjax.core.truncation import (
     TRUNCATIONS,
     Truncation,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import TokenizationBatch, TokenizationResult
-    from tokjax.core.template import ResolvedPiece
+    from tokjax.core.template import TemplatePiece
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
 
@@ -218,7 +218,7 @@ class EncodedTexts(NamedTuple):
     vocabulary: Vocabulary
 
     def apply_template(
-        self, slices: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]
+        self, slices: Sequence[TokenSlices], pieces: Sequence[TemplatePiece]
     ) -> TokenizationBatch:
         """Returns a batch that inserts slices of the texts into a template.
 
@@ -227,7 +227,7 @@ class EncodedTexts(NamedTuple):
             pieces: the template, as `resolve_template` returns it.
         """
         return make_batch_without_copy(
-            apply_template(self.batch.ragged, slices, pieces),
+            apply_template(self.batch.ragged, slices, pieces, self.vocabulary.get_id),
             self.batch.metadata,
             self.vocabulary.get_token_strings,
             has_attention_mask=self.batch.has_attention_mask,
@@ -276,8 +276,8 @@ def encode_without_template(
     )
 
 
-def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) -> list[ResolvedPiece]:
-    """Returns the tokenizer's template for single texts or pairs, with ids instead of names.
+def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) -> list[TemplatePiece]:
+    """Returns the tokenizer's template for single texts or pairs.
 
     Args:
         tokenizer: any registered tokenizer.
@@ -295,7 +295,7 @@ def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) ->
             "contain each of the two texts exactly once; encode the texts separately, or set another "
             "template with with_template(tokenizer, SINGLE, PAIR) or in the file"
         )
-    return resolve_pieces(pieces, vocabulary.get_id, add_special_tokens=add_special_tokens)
+    return [piece for piece in pieces if add_special_tokens or piece.text is not None]
 
 
 class TruncatedRows(NamedTuple):
@@ -332,7 +332,8 @@ def apply_tokenizer_template(
     if not num_dropped.any() and len(pieces) == 1:  # only the text itself: there is nothing to copy
         return TruncatedRows(texts, num_dropped)
     slices = TokenSlices(np.arange(len(lengths)), np.zeros_like(lengths), truncated_lengths)
-    return TruncatedRows(apply_template(texts, [slices], pieces), num_dropped)
+    get_id = protocol.get_vocabulary(tokenizer).get_id
+    return TruncatedRows(apply_template(texts, [slices], pieces, get_id), num_dropped)
 
 
 def get_template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:

@@ -43,8 +43,8 @@ from tokjax.models.vocabulary_changes import replace_roles
 from tokjax.models.word_base import make_word_vocabulary
 from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, WordBPE
 from tokjax.models.wordpiece import wordpiece
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES
+from tokjax.pretokenize.normalization import BertNormalizer
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:

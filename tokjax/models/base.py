@@ -31,7 +31,7 @@ from tokjax.bpe.chunks import EncodedSegments, Segments, as_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.json_records import get_hints, is_record, list_choices, to_json_values
-from tokjax.core.pretokens import PreTokens, pre_tokenize, raise_without_pretokens
+from tokjax.core.protocol import PreTokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import (

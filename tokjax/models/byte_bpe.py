@@ -20,7 +20,7 @@ from tokjax.bpe.merge_rules import (
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.json_records import register_record
-from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize
+from tokjax.core.protocol import PreTokens, group_by_word, pre_tokenize
 from tokjax.core.records import freeze, make_result_without_copy
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
@@ -32,9 +32,9 @@ from tokjax.models.metaspace import (
     count_token_spaces,
     prepend_spaces,
 )
+from tokjax.pretokenize.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names
-from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Callable

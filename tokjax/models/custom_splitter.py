@@ -14,7 +14,7 @@ from tokjax.core.vocabulary import Vocabulary  # noqa: TC001 (the types of field
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_base import make_word_vocabulary
 from tokjax.models.wordpiece import LongestMatchModel
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.normalization import BertNormalizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

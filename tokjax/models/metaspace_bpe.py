@@ -14,8 +14,13 @@ from tokjax.bpe.dropout import Dropout
 from tokjax.bpe.merge_rules import parse_merge_pairs
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core.json_records import register_record
-from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_without_pretokens
-from tokjax.core.token_byte_lengths import find_text_lengths
+from tokjax.core.protocol import (
+    PreTokens,
+    find_text_lengths,
+    group_by_word,
+    pre_tokenize,
+    raise_without_pretokens,
+)
 from tokjax.core.utf8 import encode_segment
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError

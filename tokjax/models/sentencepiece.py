@@ -27,9 +27,9 @@ from tokjax.bpe.chunks import Corrections, EncodedSegments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
+from tokjax.core.protocol import find_text_lengths
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import Template
-from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.core.utf8 import check_error_handler, encode_segment, to_utf8
 from tokjax.core.vocabulary import (
     ROLES,

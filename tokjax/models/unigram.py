@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 
 from tokjax.core.json_records import register_record
-from tokjax.core.pretokens import group_by_word, pre_tokenize
-from tokjax.core.token_byte_lengths import find_text_lengths
+from tokjax.core.protocol import find_text_lengths, group_by_word, pre_tokenize
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import JoiningModel

@@ -30,13 +30,13 @@ from tokjax.bpe.chunks import EncodedSegments, PreTokenizer
 from tokjax.bpe.pre_tokenizers import WordPreTokenizer
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core import protocol
-from tokjax.core.pretokens import group_by_word, pre_tokenize
+from tokjax.core.protocol import group_by_word, pre_tokenize
 from tokjax.core.utf8 import to_characters
 from tokjax.core.vocabulary import Vocabulary, check_role_names, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import JoiningModel
+from tokjax.pretokenize.normalization import map_spans_back
 from tokjax.pretokenize.special_tokens import check_special_names
-from tokjax.pretokenize.unicode_normalization import map_spans_back
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role
-    from tokjax.pretokenize.bert_normalizer import BertNormalizer
+    from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
 

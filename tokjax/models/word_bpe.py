@@ -28,8 +28,8 @@ from tokjax.core.utf8 import from_characters
 from tokjax.core.vocabulary import MAX_ID, Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_base import TokenLengths, WordEngine, WordModel, make_word_vocabulary
-from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
+from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.word_boundaries import Splitter
 
 if TYPE_CHECKING:

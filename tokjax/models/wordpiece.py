@@ -12,7 +12,7 @@ from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_base import TokenLengths, WordEngine, WordModel, make_word_vocabulary
-from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
+from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.word_boundaries import Splitter
 
 if TYPE_CHECKING:

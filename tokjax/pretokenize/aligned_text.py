@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax.core.utf8 import from_characters
-from tokjax.pretokenize.character_map import CharacterTrie
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
 from tokjax.pretokenize.unicode_classes import (
     COMPATIBLE,
@@ -41,6 +40,7 @@ from tokjax.pretokenize.unicode_classes import (
     get_combining_class,
     load_code_point_flags,
     load_lowercase_map,
+    sort_marks,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +63,9 @@ _NMT_SPACES = frozenset("\t\n\f\r\u1680\u200b\u200c\u200d\u200e\u200f\u2028\u202
 _MAX_GRAPHEME_BYTES = 5
 """`Precompiled` looks up graphemes of up to this many bytes as a whole, and others by character."""
 MANY_SPACES = " {2,}"
+_HAS_VALUE, _IS_FAR, _VALUE_BITS = 1 << 8, 1 << 9, (1 << 31) - 1
+_LABEL_BITS = 1 << 31 | 0xFF
+_MAX_CACHED = 1 << 14
 
 
 class AlignedText(NamedTuple):
@@ -275,16 +278,15 @@ def compile_grapheme_expression() -> Any:
 
 def _iter_decomposed(text: str, form: Literal["NFD", "NFKD"], flag: int) -> Iterator[tuple[str, int]]:
     """Yields the changes of a decomposition: marks in a row are sorted by their combining class."""
-    flags, marks = load_code_point_flags(), list[tuple[str, int]]()
-    for character in text:
+    flags = load_code_point_flags()
+    changes = (
+        (part, min(i, 1))
+        for character in text
         for i, part in enumerate(
             unicodedata.normalize(form, character) if flags[ord(character)] & flag else character
-        ):
-            if not get_combining_class(part):
-                yield from sorted(marks, key=lambda mark: get_combining_class(mark[0]))
-                marks.clear()
-            marks.append((part, min(i, 1)))
-    yield from sorted(marks, key=lambda mark: get_combining_class(mark[0]))
+        )
+    )
+    return sort_marks(changes, lambda change: get_combining_class(change[0]))
 
 
 def _iter_composed(changes: Changes) -> Iterator[tuple[str, int]]:
@@ -300,8 +302,8 @@ def _iter_composed(changes: Changes) -> Iterator[tuple[str, int]]:
                 starter = character, change
             continue
         is_blocked = bool(marks) and get_combining_class(marks[-1][0]) >= class_
-        composed = None if is_blocked else _load_compositions().get(starter[0] + character)
-        if composed is not None:
+        composed = "" if is_blocked else unicodedata.normalize("NFC", starter[0] + character)
+        if len(composed) == 1 and load_code_point_flags()[ord(composed)] & DECOMPOSES:
             starter = composed, starter[1] + change - 1
         elif class_:
             marks.append((character, change))
@@ -312,23 +314,6 @@ def _iter_composed(changes: Changes) -> Iterator[tuple[str, int]]:
         yield from (starter, *marks)
 
 
-@lru_cache(maxsize=1)
-def _load_compositions() -> dict[str, str]:
-    """Returns pairs of characters, mapped to the characters that they compose."""
-    flags, pairs = load_code_point_flags(), {}
-    for code in np.flatnonzero(flags & DECOMPOSES).tolist():
-        character = chr(code)
-        if unicodedata.normalize("NFC", character) == character:
-            if 0xAC00 <= code <= 0xD7A3:
-                parts = unicodedata.normalize("NFD", character)
-                pairs[unicodedata.normalize("NFC", parts[:-1]) + parts[-1]] = character
-            else:
-                pairs[
-                    "".join(chr(int(part, 16)) for part in unicodedata.decomposition(character).split())
-                ] = character
-    return pairs
-
-
 def _make_unicode_step(form: str) -> Callable[[AlignedText, Edges], AlignedText]:
     decomposed: Literal["NFD", "NFKD"] = "NFKD" if "K" in form else "NFD"
     flag = COMPATIBLE | DECOMPOSES if "K" in form else DECOMPOSES
@@ -337,13 +322,68 @@ def _make_unicode_step(form: str) -> Callable[[AlignedText, Edges], AlignedText]
     return lambda text, _: text.change(_iter_composed(_iter_decomposed(text.text, decomposed, flag)))
 
 
-def _is_stripped(character: str) -> bool:
-    return bool(load_code_point_flags()[ord(character)] & STRIPPED)
-
-
 _SIMPLE_STEPS: dict[str, Callable[[AlignedText, Edges], AlignedText]] = {
     **{form: _make_unicode_step(form) for form in ("NFC", "NFD", "NFKC", "NFKD")},
-    "StripAccents": lambda text, _: _remove(text, _is_stripped),
+    "StripAccents": lambda text, _: _remove(
+        text, lambda character: bool(load_code_point_flags()[ord(character)] & STRIPPED)
+    ),
     "Lowercase": lambda text, _: text.change(_iter_lowercase(text.text)),
     "Nmt": lambda text, _: _apply_nmt(text),
 }
+
+
+class CharacterTrie:
+    """A precompiled character map of SentencePiece: sequences of characters and their replacements.
+
+    A map is stored as a trie in a double array, as darts-clone writes it, followed by the replacements. A
+    unit of the array is a 32-bit integer:
+
+        bits 0 to 7     the byte that leads to the unit (its label); bit 31 is 0
+        bit 8           whether a key ends here
+        bits 10 to 30   offset of the children; 256 times as large if bit 9 is set
+
+    The child of the unit at `p` for byte `b` is at `p ^ offset ^ b`, and exists if its label is `b`. Where a
+    key ends, the unit at `p ^ offset` holds the position of its replacement.
+
+    Args:
+        charsmap: size of the trie (4 bytes, little-endian), the trie, and the replacements in UTF-8, each
+            followed by a zero byte; empty for none.
+
+    Raises:
+        ValueError: the size is wrong, or the replacements are not valid UTF-8.
+    """
+
+    def __init__(self, charsmap: bytes) -> None:
+        size = int.from_bytes(charsmap[:4], "little")
+        if charsmap and (size % 4 or not 4 <= size <= len(charsmap) - 4):
+            raise ValueError(f"a trie of {size} bytes can't be in a character map of {len(charsmap)} bytes")
+        self._units: list[int] = np.frombuffer(charsmap, "<u4", size // 4, 4).tolist() if charsmap else [0]
+        self._values = charsmap[4 + size :]
+        self._values.decode("utf-8")
+        self.find = lru_cache(maxsize=_MAX_CACHED)(self._find)
+
+    def _find(self, text: str) -> str | None:
+        """Returns the replacement of the shortest prefix of a text that has one, or `None`."""
+        for position, has_value in self._walk(text):
+            if has_value:
+                start = (self._units[position] if position < len(self._units) else 0) & _VALUE_BITS
+                return self._values[start : self._values.find(b"\0", start)].decode("utf-8", "replace")
+        return None
+
+    def begins_key(self, character: str) -> bool:
+        """Returns whether a character is the start of a sequence that is replaced, or is itself replaced."""
+        return len(list(self._walk(character))) == len(character.encode("utf-8"))
+
+    def _walk(self, text: str) -> Iterator[tuple[int, bool]]:
+        """Yields the position of each prefix of a text in bytes, and whether it has a value there."""
+        position = self._get_offset(self._units[0])
+        for byte in text.encode("utf-8"):
+            position ^= byte
+            unit = self._units[position] if position < len(self._units) else 0
+            if not byte or unit & _LABEL_BITS != byte:
+                return
+            position ^= self._get_offset(unit)
+            yield position, bool(unit & _HAS_VALUE)
+
+    def _get_offset(self, unit: int) -> int:
+        return (unit >> 10) << ((unit & _IS_FAR) >> 6)

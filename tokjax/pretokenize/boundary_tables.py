@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import find_distinct
 from tokjax.pretokenize.split_automaton import DEAD, START
 from tokjax.pretokenize.split_expressions import UnsupportedExpressionError
 from tokjax.pretokenize.unicode_classes import CODE_POINTS, LETTERS_AND_NUMBERS, load_category_runs
@@ -81,14 +81,17 @@ class BoundaryTables:
         pairs: the flags of each pair of coarse classes, indexed by `previous << 4 | current`.
         needs_window: for each such pair, whether a window has to decide if it is marked or near a trigger,
             `bool`, shape `(256,)`.
-        windows: the decision of each window of classes, flat, `uint8`. See `get_window_index`.
+        windows: the decision of each window of classes, in the numbers of the automaton, `uint8`, shape
+            `(classes, classes, classes, 2, classes)`: by the classes of the two characters before, its own,
+            and, if the fourth index is 0, the next one, else the first other class after it.
         left_windows: the decision by the classes of three characters before a character and its own, in the
-            numbers of the automaton, `uint8`, shape `(classes, classes, classes, classes)`.
+            same numbers, `uint8`, shape `(classes, classes, classes, classes)`.
         is_trigger: whether each class is a rare character, such as the apostrophe of contractions, `bool`,
             shape `(256,)`. `pairs` does not hold for some characters after the next one.
         reach: number of these characters.
-        group_sizes: for classes whose runs are split into groups, as `\p{N}{1,3}` splits digits: the number
-            of characters per group, by class.
+        groups: for classes whose runs are split into groups, as `\p{N}{1,3}` splits digits, by class: the
+            number of characters per group, and the classes after which a run may not start a pre-token,
+            `bool`, shape `(256,)`.
         splits_before_spaces: whether a space or newline after a letter or number starts a pre-token in any
             text.
         covers_any_text: whether the matches of the pattern cover every text.
@@ -102,7 +105,7 @@ class BoundaryTables:
     left_windows: NDArray[np.uint8]
     is_trigger: Flags
     reach: int
-    group_sizes: Mapping[int, int]
+    groups: Mapping[int, tuple[int, Flags]]
     splits_before_spaces: bool
     covers_any_text: bool
 
@@ -118,11 +121,6 @@ class BoundaryTables:
         return np.repeat(runs, np.diff(self.automaton.run_starts, append=CODE_POINTS))
 
     @cached_property
-    def class_of_byte(self) -> bytes:
-        """The class of each byte of ASCII, for `bytes.translate`; 0 for other bytes."""
-        return self.class_of_code[:_ASCII].tobytes() + bytes(_ASCII)
-
-    @cached_property
     def automaton_class(self) -> NDArray[np.int64]:
         """The class in `automaton` of each class, `int64`, shape `(256,)`."""
         inverse = np.zeros(256, np.int64)
@@ -130,28 +128,11 @@ class BoundaryTables:
         return inverse
 
     @cached_property
-    def automaton_lists(self) -> tuple[list[int], list[list[int]], list[list[bool]]]:
-        """The arrays `automaton_class`, `next_state` and `has_match` as lists, for loops in Python."""
-        automaton = self.automaton
-        return self.automaton_class.tolist(), automaton.next_state.tolist(), automaton.has_match.tolist()
-
-    def get_window_index(
-        self, before: Classes, previous: Classes, class_: Classes, after: Classes, *, is_after_run: bool
-    ) -> NDArray[np.int64]:
-        """Returns the index of windows in `windows`.
-
-        Args:
-            before: the class of the character before `previous`.
-            previous: the class of the character before the position.
-            class_: the class of the character at the position.
-            after: the class of a character after the position.
-            is_after_run: whether that is the first character of another class. Otherwise it is the next one.
-        """
-        num_classes = len(self.classes)
-        number = self.automaton_class
-        index = number.take(before) * num_classes + number.take(previous)
-        index = (index * num_classes + number.take(class_)) * 2 + is_after_run
-        return index * num_classes + number.take(after)
+    def automaton_lists(self) -> tuple[list[list[int]], list[list[bool]]]:
+        """The arrays `next_state` and `has_match` as lists, for loops in Python, with the new classes."""
+        tables = self.automaton.next_state, self.automaton.has_match
+        next_state, has_match = (table[:, self.automaton_class].tolist() for table in tables)
+        return next_state, has_match
 
 
 def build_boundary_tables(automaton: SplitAutomaton) -> BoundaryTables:
@@ -165,12 +146,13 @@ def build_boundary_tables(automaton: SplitAutomaton) -> BoundaryTables:
     steps = _find_parse_steps(automaton)
     triggers, settled, reach = _choose_triggers(automaton, steps)
     pairs = _decide_pairs(steps, triggers, settled)
-    sizes = {class_: _find_group_size(automaton, pairs, class_) for class_ in range(automaton.end)}
+    pairs_anywhere = _decide_pairs(steps, range(automaton.num_classes), settled)
+    sizes = {class_: _find_group_size(automaton, pairs_anywhere, class_) for class_ in range(automaton.end)}
     sizes = {class_: size for class_, size in sizes.items() if size}
-    for class_ in sizes:
-        pairs[class_, class_] = CONTINUES  # these runs are split separately
+    for class_ in sizes:  # these runs are split separately
+        pairs[class_, class_] = pairs_anywhere[class_, class_] = CONTINUES
     flags = _make_pair_flags(steps, triggers, settled, pairs)
-    needs_window = _decide_pairs(steps, range(automaton.num_classes), settled) == UNDECIDED
+    needs_window = pairs_anywhere == UNDECIDED
     needs_window[triggers] = True
     classes = _number_classes(flags)
     return BoundaryTables(
@@ -178,11 +160,17 @@ def build_boundary_tables(automaton: SplitAutomaton) -> BoundaryTables:
         classes,
         _make_pair_table(classes, flags).tobytes(),
         _make_pair_table(classes, needs_window).ravel() > 0,
-        _decide_windows(steps).ravel(),
+        _decide_windows(steps),
         _decide_left_windows(steps),
         np.isin(np.arange(256), classes[triggers]),
         reach + 1,  # `NEEDS_LEFT` refers to one more character
-        {int(classes[class_]): size for class_, size in sizes.items()},
+        {
+            int(classes[class_]): (
+                size,
+                np.isin(np.arange(256), classes[_find_joined(pairs_anywhere, class_)]),
+            )
+            for class_, size in sizes.items()
+        },
         _splits_before_spaces(automaton, steps),
         steps.covers_any_text,
     )
@@ -346,10 +334,7 @@ def _find_left_states(steps: _ParseSteps, triggers: Collection[int], settled: Fl
 
 
 def _decide_windows(steps: _ParseSteps) -> Classes:
-    """Returns the decision for each window, `uint8`, shape `(classes, classes, classes, 2, classes)`.
-
-    The axes are the arguments of `BoundaryTables.get_window_index`.
-    """
+    """Returns `windows` of `BoundaryTables`."""
     num_classes, num_states = steps.all.shape[:2]
     left = steps.advance(steps.advance(np.ones((1, num_states), bool))[0]).reshape(-1, num_states)
     can_go_on = np.any(steps.all, axis=2).T  # by state and class
@@ -412,12 +397,9 @@ def _decide_next(steps: _ParseSteps, left: Flags) -> Classes:
 def _find_group_size(automaton: SplitAutomaton, pairs: Classes, class_: int) -> int:
     r"""Returns the group size of a class whose runs are split as by `\p{N}{1,3}`, and 0 for others.
 
-    A run is always separate from what surrounds it, and each group ends after `size` characters, whatever
-    follows.
+    Each group ends after `size` characters, whatever follows, if the first one of the run starts a pre-token.
     """
-    others = np.arange(len(pairs)) != class_
-    is_separate = (pairs[class_, others] == STARTS).all() and (pairs[others, class_] == STARTS).all()
-    if not is_separate or pairs[class_, class_] != UNDECIDED:
+    if pairs[class_, class_] != UNDECIDED:
         return 0
     state = int(automaton.next_state[START, class_])
     for size in range(1, len(automaton.next_state)):
@@ -427,6 +409,11 @@ def _find_group_size(automaton: SplitAutomaton, pairs: Classes, class_: int) -> 
         if state == DEAD:
             return size
     return 0
+
+
+def _find_joined(pairs: Classes, class_: int) -> NDArray[np.int64]:
+    """Returns the other classes after which a class may not start a pre-token."""
+    return np.flatnonzero((pairs[:, class_] != STARTS) & (np.arange(len(pairs)) != class_))
 
 
 def _make_pair_flags(steps: _ParseSteps, triggers: list[int], settled: Flags, pairs: Classes) -> Classes:

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from os.path import commonprefix
 from typing import TYPE_CHECKING, overload
 
 from tokjax._util.checks import check_names
@@ -161,13 +162,7 @@ def find_shared_prefixes(names: frozenset[str]) -> tuple[str, ...]:
     by_first_character: dict[str, list[str]] = {}
     for name in names:
         by_first_character.setdefault(name[0], []).append(name)
-    return tuple(map(_compute_shared_prefix, by_first_character.values()))
-
-
-def _compute_shared_prefix(names: list[str]) -> str:
-    first, last = min(names), max(names)  # the common prefix of these two is common to all
-    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return first[:length]
+    return tuple(map(commonprefix, by_first_character.values()))
 
 
 @overload
@@ -255,15 +250,19 @@ def _count_comparisons(names: list[str], depth: int) -> int:
     """
     if depth == _MAX_DEPTH:
         return sum(map(len, names))
-    maximum = num_groups = 0
-    for _, same_start in groupby(filter(None, names), key=itemgetter(0)):
-        num_groups += 1
-        prefix = _compute_shared_prefix(group := list(same_start))
-        suffixes = [name[len(prefix) :] for name in group]
-        maximum = max(
-            maximum, len(prefix) + (_count_comparisons(suffixes, depth + 1) if len(suffixes) > 1 else 0)
-        )
-    return maximum + (num_groups - 1 if depth and num_groups else 0)
+    groups = _group_by_prefix(names)
+    maximum = max((len(prefix) + _count_comparisons(rest, depth + 1) for prefix, rest in groups), default=0)
+    return maximum + (len(groups) - 1 if depth and groups else 0)
+
+
+def _group_by_prefix(names: list[str]) -> list[tuple[str, list[str]]]:
+    """Returns the shared prefix and the rests of sorted names, by first character; no rests for one name."""
+    groups = [list(group) for _, group in groupby(filter(None, names), key=itemgetter(0))]
+    prefixes = map(commonprefix, groups)
+    return [
+        (prefix, [name[len(prefix) :] for name in group] if len(group) > 1 else [])
+        for prefix, group in zip(prefixes, groups, strict=True)
+    ]
 
 
 @lru_cache(maxsize=256)
@@ -289,12 +288,10 @@ def _build_alternatives(names: list[str], depth: int) -> str:
     """
     if depth == _MAX_DEPTH:
         return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    parts = []
-    for _, same_start in groupby(filter(None, names), key=itemgetter(0)):
-        prefix = _compute_shared_prefix(group := list(same_start))
-        suffixes = [name[len(prefix) :] for name in group]
-        inner = _build_alternatives(suffixes, depth + 1) if len(suffixes) > 1 else ""
-        parts.append(re.escape(prefix) + (f"(?:{inner})" if inner else ""))
+    parts = [
+        re.escape(prefix) + (f"(?:{_build_alternatives(rest, depth + 1)})" if rest else "")
+        for prefix, rest in _group_by_prefix(names)
+    ]
     return "|".join([*parts, *([""] if "" in names else [])])
 
 

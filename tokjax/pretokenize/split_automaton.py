@@ -32,11 +32,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import find_distinct
 from tokjax.pretokenize.split_expressions import (
     Alternatives,
     ExpressionTooLargeError,
@@ -102,32 +102,20 @@ class SplitAutomaton:
         return self.run_classes[np.searchsorted(self.run_starts, codes, "right") - 1]
 
 
-class _Character(NamedTuple):
-    """Instruction: read a character of a set."""
+class _Instruction(NamedTuple):
+    """Instruction of a program: continue if the next character is in a set. Without `following`, a match.
 
-    set_index: int
-    following: int
-
-
-class _Condition(NamedTuple):
-    """Instruction: continue if the next character is in a set, or is not."""
-
-    set_index: int
-    is_negative: bool
-    following: int
-
-
-class _Branch(NamedTuple):
-    """Instruction: try several places, in this order."""
+    Attributes:
+        following: the places to try next, in this order.
+        set_index: index of the set; `None` for no condition.
+        is_negative: whether the next character must not be in the set.
+        reads: whether the character is read.
+    """
 
     following: tuple[int, ...]
-
-
-class _Match(NamedTuple):
-    """Instruction: the pattern has matched."""
-
-
-_Instruction: TypeAlias = _Character | _Condition | _Branch | _Match
+    set_index: int | None = None
+    is_negative: bool = False
+    reads: bool = False
 
 
 class _Program:
@@ -143,7 +131,7 @@ class _Program:
     """
 
     def __init__(self, tree: Node) -> None:
-        self.instructions: list[_Instruction] = [_Match()]
+        self.instructions = [_Instruction(())]
         self.sets: list[CodePointSet] = []
         self._set_indices: dict[bytes, int] = {}
         self.start = self._add(tree, 0)
@@ -152,15 +140,15 @@ class _Program:
         """Adds the instructions of a part; returns the first one. `following` is the one after the part."""
         match tree:
             case OneOf(members):
-                return self._emit(_Character(self._intern(members), following))
+                return self._emit(_Instruction((following,), self._intern(members), reads=True))
             case Lookahead(members, is_negative):
-                return self._emit(_Condition(self._intern(members), is_negative, following))
+                return self._emit(_Instruction((following,), self._intern(members), is_negative))
             case Sequence(parts):
                 for part in reversed(parts):
                     following = self._add(part, following)
                 return following
             case Alternatives(parts):
-                return self._emit(_Branch(tuple(self._add(part, following) for part in parts)))
+                return self._emit(_Instruction(tuple(self._add(part, following) for part in parts)))
             case Repetition(part, low, high, is_lazy):
                 first = self._add_optional(part, following, high, low, is_lazy=is_lazy)
                 for _ in range(low):
@@ -170,14 +158,14 @@ class _Program:
     def _add_optional(self, part: Node, following: int, high: int | None, low: int, *, is_lazy: bool) -> int:
         """Adds the repetitions after the first `low` ones."""
         if high is None:
-            loop = self._emit(_Branch(()))
+            loop = self._emit(_Instruction(()))
             body = self._add(part, loop)
-            self.instructions[loop] = _Branch((following, body) if is_lazy else (body, following))
+            self.instructions[loop] = _Instruction((following, body) if is_lazy else (body, following))
             return loop
         first = following
         for _ in range(high - low):
             body = self._add(part, first)
-            first = self._emit(_Branch((following, body) if is_lazy else (body, following)))
+            first = self._emit(_Instruction((following, body) if is_lazy else (body, following)))
         return first
 
     def _emit(self, instruction: _Instruction) -> int:
@@ -287,17 +275,14 @@ def _follow(
         if place in seen:
             continue
         seen.add(place)
-        match program.instructions[place]:
-            case _Branch(following):
+        following, set_index, is_negative, reads = program.instructions[place]
+        if not following:
+            return reached, True
+        if set_index is None or contains_class[set_index][class_] != is_negative:
+            if reads:
+                reached += following
+            else:
                 stack += reversed(following)
-            case _Condition(set_index, is_negative, next_place):
-                if contains_class[set_index][class_] != is_negative:
-                    stack.append(next_place)
-            case _Character(set_index, next_place):
-                if contains_class[set_index][class_]:
-                    reached.append(next_place)
-            case _Match():
-                return reached, True
     return reached, False
 
 

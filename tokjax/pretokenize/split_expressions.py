@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import find_distinct
 from tokjax.pretokenize.unicode_classes import (
     CODE_POINTS,
     PROPERTIES,
@@ -35,7 +34,7 @@ from tokjax.pretokenize.unicode_classes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 
 class UnsupportedExpressionError(Exception):
@@ -46,29 +45,25 @@ class ExpressionTooLargeError(UnsupportedExpressionError):
     """Raised for an expression that would need too much memory."""
 
 
-@dataclass(frozen=True, eq=False)
-class OneOf:
+class OneOf(NamedTuple):
     """One character of a set."""
 
     members: CodePointSet
 
 
-@dataclass(frozen=True, eq=False)
-class Sequence:
+class Sequence(NamedTuple):
     """Parts that follow each other."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Alternatives:
+class Alternatives(NamedTuple):
     """Alternatives, of which the first that matches is taken."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Repetition:
+class Repetition(NamedTuple):
     """`low` to `high` times a part; `None` for no maximum."""
 
     part: Node
@@ -77,8 +72,7 @@ class Repetition:
     is_lazy: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Lookahead:
+class Lookahead(NamedTuple):
     """A condition on the next character: it is in a set or, if negative, it is not, or the text ends."""
 
     members: CodePointSet
@@ -117,18 +111,6 @@ def parse_expression(expression: str) -> Node:
     if parser.position < len(expression):
         raise UnsupportedExpressionError(f"{expression[parser.position :][:20]!r}")
     return tree
-
-
-def iter_sets(tree: Node) -> Iterator[CodePointSet]:
-    """Yields the sets of characters of a pattern."""
-    match tree:
-        case OneOf(members) | Lookahead(members):
-            yield members
-        case Sequence(parts) | Alternatives(parts):
-            for part in parts:
-                yield from iter_sets(part)
-        case Repetition(part):
-            yield from iter_sets(part)
 
 
 def format_expression(tree: Node, characters: CodePointSet) -> str:

@@ -13,19 +13,23 @@ Tests compare all code points with the installed libraries.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
+
+
+Item = TypeVar("Item")
 
 
 class Category(IntEnum):
@@ -68,6 +72,7 @@ DOTTED_CAPITAL_I = 0x130
 """The capital I with a dot, the only character whose lower case has two characters."""
 _LOWER_OF_DOTTED = "i\u0307"
 """Lower case of `DOTTED_CAPITAL_I`."""
+_MAX_CACHED = 1 << 16
 
 
 @lru_cache(maxsize=1)
@@ -104,11 +109,6 @@ def load_han_ranges() -> tuple[tuple[int, int], ...]:
     return tuple((int(first, 16), int(last, 16)) for _, first, last in rows)
 
 
-def is_space(code: int) -> bool:
-    """Returns whether a code point is whitespace."""
-    return bool(load_categories()[code] == Category.SPACE)
-
-
 @lru_cache(maxsize=1)
 def load_code_point_flags() -> NDArray[np.uint16]:
     """Returns the flags of each code point, `uint16`, shape `(0x110000,)`, read-only.
@@ -139,15 +139,41 @@ def load_lowercase_map() -> Mapping[int, str]:
     return lower
 
 
-def decompose(character: str) -> str:
-    """Returns the NFD form of one character."""
-    decomposes = load_code_point_flags()[ord(character)] & DECOMPOSES
-    return unicodedata.normalize("NFD", character) if decomposes else character
+def make_punctuation_set() -> str:
+    """Returns the set of the step `Punctuation` of Hugging Face's tokenizers, as in a regular expression."""
+    is_member = (load_code_point_flags() & PUNCTUATION > 0).astype(np.int8)
+    bounds = np.flatnonzero(np.diff(is_member, prepend=0)).reshape(-1, 2)
+    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{stop - 1:x}}}" for first, stop in bounds.tolist()) + "]"
+
+
+class ReplacementTable(dict[int, str]):
+    """Cache of character replacements for `str.translate`, filled when a character first occurs.
+
+    Args:
+        compute_replacement: function that returns the replacement of a character.
+    """
+
+    def __init__(self, compute_replacement: Callable[[str], str]) -> None:
+        super().__init__()
+        self._compute_replacement = compute_replacement
+
+    def __missing__(self, code: int) -> str:
+        """Computes a replacement."""
+        if len(self) >= _MAX_CACHED:
+            self.clear()
+        self[code] = self._compute_replacement(chr(code))
+        return self[code]
 
 
 def get_combining_class(character: str) -> int:
     """Returns the combining class of a character, 0 for characters that are not combining marks."""
     return unicodedata.combining(character) if load_code_point_flags()[ord(character)] & COMBINES else 0
+
+
+def sort_marks(items: Iterable[Item], get_class: Callable[[Item], int]) -> Iterator[Item]:
+    """Sorts each run of items with a combining class other than 0 by the class, as all normal forms do."""
+    for _, run in itertools.groupby(items, lambda item: get_class(item) != 0):
+        yield from sorted(run, key=get_class)
 
 
 def _read_lines(name: str) -> list[str]:

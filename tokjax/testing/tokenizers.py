@@ -20,7 +20,7 @@ import numpy as np
 
 from tokjax.core import protocol
 from tokjax.core.decode_stream import decode_stream
-from tokjax.core.pretokens import pre_tokenize
+from tokjax.core.protocol import pre_tokenize
 from tokjax.core.vocabulary import format_token
 from tokjax.encoding import encode
 from tokjax.errors import OffsetsContractError, TokjaxError, UnsupportedTokenizerError

@@ -29,9 +29,9 @@ from tokjax.corpus.decompression import find_invalid_utf8
 from tokjax.corpus.sources import Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.byte_bpe import get_default_normalizer
+from tokjax.pretokenize.normalization import to_nfc
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
-from tokjax.pretokenize.unicode_normalization import to_nfc
 from tokjax.trainer.pretoken_counts import (
     CountedPretokens,
     PretokenCounter,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from tokjax.corpus.sources import Source
     from tokjax.models.word_base import WordModel
-    from tokjax.pretokenize.bert_normalizer import BertNormalizer
+    from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
 WORD_LEVEL_TOKENS = ("[PAD]", "[UNK]")

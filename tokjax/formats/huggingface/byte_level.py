@@ -43,10 +43,10 @@ from tokjax.pretokenize.patterns import (
     Pattern,
     find_pattern_name,
     make_pattern_splitter,
-    make_punctuation_set,
+    make_split_step,
 )
 from tokjax.pretokenize.split_expressions import make_range
-from tokjax.pretokenize.split_steps import make_split_step
+from tokjax.pretokenize.unicode_classes import make_punctuation_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

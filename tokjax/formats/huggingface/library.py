@@ -37,10 +37,16 @@ from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.json_records import register_record
-from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_without_pretokens
+from tokjax.core.protocol import (
+    BYTE_PIECE,
+    PreTokens,
+    find_text_lengths,
+    group_by_word,
+    pre_tokenize,
+    raise_without_pretokens,
+)
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
-from tokjax.core.token_byte_lengths import BYTE_PIECE, find_text_lengths
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
 from tokjax.core.vocabulary import AddedToken, Role, Vocabulary
 from tokjax.errors import (

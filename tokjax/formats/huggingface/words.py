@@ -9,7 +9,7 @@ from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
 from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer
-from tokjax.pretokenize.bert_normalizer import bert_normalizer
+from tokjax.pretokenize.normalization import bert_normalizer
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.word_bpe import EndOfWord
-    from tokjax.pretokenize.bert_normalizer import BertNormalizer
+    from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
 _SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}

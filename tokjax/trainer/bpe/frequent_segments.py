@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import argsort_integers, group_equal_rows
+from tokjax.core.ragged import argsort_integers, concatenate_ranges, group_equal_rows
 from tokjax.trainer.bpe.linked_symbols import POSITION_BITS, REMOVED, Merges, PairPositions, sum_groups
 
 if TYPE_CHECKING:

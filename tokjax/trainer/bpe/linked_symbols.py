@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.core.sorting import find_distinct
+from tokjax.core.ragged import find_distinct
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:

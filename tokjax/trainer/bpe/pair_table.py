@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import argsort_integers
+from tokjax.core.ragged import argsort_integers, concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer.bpe.linked_symbols import (
     POSITION_BITS,
