@@ -18,13 +18,13 @@ from tokjax._util.arrays import (
     as_size,
     get_namespace,
     is_traced,
+    jit_eager,
     make_positions,
     prepend_axes,
     scatter,
     to_host,
 )
 from tokjax._util.checks import MAX_INT32, check_id, check_int
-from tokjax._util.eager_jit import jit_eager
 from tokjax._util.imports import mark_namespace
 from tokjax.core.array_inputs import as_tokens, check_length_axis
 from tokjax.errors import InvalidArgumentError

@@ -43,10 +43,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, get_namespace, scatter, vmap_rows
+from tokjax._util.arrays import Array, as_int32, get_namespace, jit_eager, scatter, vmap_rows
 from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
-from tokjax._util.eager_jit import jit_eager
 from tokjax.align.flat_tokens import (
     SpanQueries,
     TokenRows,

@@ -14,11 +14,11 @@ from tokjax._util.arrays import (
     compute_prefix_maximum,
     gather,
     get_namespace,
+    jit_eager,
     scatter,
     vmap_rows,
 )
 from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int
-from tokjax._util.eager_jit import jit_eager
 from tokjax.align.tagset import FIRST, LAST, check_tagset
 from tokjax.errors import InvalidArgumentError
 

@@ -16,13 +16,13 @@ from tokjax._util.arrays import (
     as_size,
     get_namespace,
     is_traced,
+    jit_eager,
     make_positions,
     take_or_fill,
     to_host,
 )
 from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int, check_names
 from tokjax._util.display import display_batch
-from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.array_inputs import as_ragged, flatten_column
 from tokjax.core.ragged import COLUMNS, concatenate_ranges

@@ -15,11 +15,11 @@ from tokjax._util.arrays import (
     compute_prefix_maximum,
     compute_suffix_minimum,
     get_namespace,
+    jit_eager,
     make_positions,
 )
 from tokjax._util.checks import MAX_INT32, check_id, check_int
 from tokjax._util.display import display_batch
-from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens, check_length_axis
 from tokjax.errors import InvalidArgumentError
 

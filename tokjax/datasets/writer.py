@@ -53,8 +53,8 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.checks import check_int
+from tokjax._util.display import show_progress_bar
 from tokjax._util.executors import check_executor
-from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tokjax._util.arrays import with_auto_axes
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
-from tokjax._util.eager_jit import with_auto_axes
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words

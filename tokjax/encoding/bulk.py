@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 
 from tokjax._util.checks import check_iterable, reject_path, reject_tables
-from tokjax._util.progress import show_progress_bar
+from tokjax._util.display import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax.core.encode_options import EncodeOptions, TextOptions, TruncationOptions, accept_options
 from tokjax.core.option_errors import check_options

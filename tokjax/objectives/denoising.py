@@ -35,13 +35,13 @@ from tokjax._util.arrays import (
     as_int32,
     gather,
     get_namespace,
+    jit_eager,
     make_positions,
     prepend_axes,
     scatter_rows,
 )
 from tokjax._util.checks import check_float, check_id, check_int
 from tokjax._util.display import display_batch
-from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.random_draws import check_draws

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, get_namespace, is_traced, take_or_fill, to_host
+from tokjax._util.arrays import Array, as_int32, get_namespace, is_traced, jit_eager, take_or_fill, to_host
 from tokjax._util.checks import check_float, check_id, check_int
-from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.collate import FILL_VALUES
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import COLUMNS, Ragged

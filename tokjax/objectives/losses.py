@@ -14,11 +14,11 @@ from tokjax._util.arrays import (
     compute_prefix_maximum,
     compute_suffix_minimum,
     get_namespace,
+    jit_eager,
     make_positions,
     take_or_fill,
 )
 from tokjax._util.checks import check_choice, check_id, check_names
-from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens, check_length_axis
 from tokjax.errors import InvalidArgumentError
 from tokjax.masks import FLOATS, create_attention_mask

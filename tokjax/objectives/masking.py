@@ -13,11 +13,11 @@ from tokjax._util.arrays import (
     compute_suffix_minimum,
     gather,
     get_namespace,
+    jit_eager,
     make_positions,
 )
 from tokjax._util.checks import check_float, check_id, check_int
 from tokjax._util.display import display_batch, short_repr
-from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.arrays import Array, get_namespace
+from tokjax._util.arrays import Array, get_namespace, jit_eager
 from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int
-from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_tokens
 from tokjax.errors import InvalidArgumentError
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.arrays import Array, get_namespace, is_jax
+from tokjax._util.arrays import Array, get_namespace, is_jax, jit_eager
 from tokjax._util.checks import check_int
-from tokjax._util.eager_jit import jit_eager
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -35,11 +35,11 @@ from tokjax._util.arrays import (
     as_mask,
     get_namespace,
     is_traced,
+    jit_eager,
     take_or_fill,
     to_host,
 )
 from tokjax._util.checks import check_choice, check_id
-from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_ragged, flatten_column
 from tokjax.errors import InvalidArgumentError
 from tokjax.packing.packed_blocks import PackedBlocks

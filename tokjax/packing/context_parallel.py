@@ -14,9 +14,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from tokjax._util.arrays import get_namespace, is_jax
+from tokjax._util.arrays import get_namespace, is_jax, jit_eager
 from tokjax._util.checks import check_choice, check_int
-from tokjax._util.eager_jit import jit_eager
 from tokjax.errors import InvalidArgumentError
 
 Batch = TypeVar("Batch")

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, get_namespace, is_traced, to_host
+from tokjax._util.arrays import Array, get_namespace, is_traced, jit_eager, to_host
 from tokjax._util.checks import check_choice
 from tokjax._util.display import display_batch
-from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels, compute_positions, find_starts
 from tokjax.errors import InvalidArgumentError
 from tokjax.masks import make_attention_mask

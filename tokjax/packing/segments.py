@@ -11,11 +11,11 @@ from tokjax._util.arrays import (
     count_below,
     get_namespace,
     is_traced,
+    jit_eager,
     to_host,
 )
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
-from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import compute_positions
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError

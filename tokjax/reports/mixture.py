@@ -40,8 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.display import short_repr
-from tokjax._util.progress import show_progress_bar
+from tokjax._util.display import short_repr, show_progress_bar
 from tokjax.bpe.sequential_merging import merge_by_scanning
 from tokjax.core import protocol
 from tokjax.core.vocabulary import ID_BITS
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax._util.progress import AdvanceProgress
+    from tokjax._util.display import AdvanceProgress
     from tokjax.trainer.bpe.linked_symbols import Positions
     from tokjax.trainer.pretoken_counts import PretokenCounts
 

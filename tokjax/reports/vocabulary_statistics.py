@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokjax._util.display import make_visible
-from tokjax._util.progress import show_progress_bar
+from tokjax._util.display import make_visible, show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax.core import protocol
 from tokjax.core.utf8 import count_bytes, to_characters

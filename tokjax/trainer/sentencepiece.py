@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokjax._util.checks import check_bool, check_choice, check_float, check_int, check_names
-from tokjax._util.progress import show_progress_bar
+from tokjax._util.display import show_progress_bar
 from tokjax.bpe.chunks import as_segments
 from tokjax.core.utf8 import is_encodable, to_characters, to_utf8
 from tokjax.core.vocabulary import MAX_ID, check_role_names
@@ -31,7 +31,7 @@ from tokjax.trainer.results import Trained, TrainingStats, record_options, warn_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tokjax._util.progress import AdvanceProgress
+    from tokjax._util.display import AdvanceProgress
     from tokjax.core.utf8 import Text
     from tokjax.corpus.readers import Chunk
     from tokjax.corpus.sources import Source

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.progress import show_progress_bar
+from tokjax._util.display import show_progress_bar
 from tokjax.bpe.chunks import Segments
 from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.errors import InvalidArgumentError

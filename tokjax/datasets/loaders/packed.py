@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
+from tokjax._util.arrays import jit_eager
 from tokjax._util.checks import check_int
 from tokjax._util.display import display_batch
-from tokjax._util.eager_jit import jit_eager
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.datasets.dataset_types import PackedDataset
 from tokjax.datasets.loaders.base import Loader, LoaderOptions, number_documents

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tokjax._util.atomic_files import compute_file_sha256, read_regular, write_files_atomically
+from tokjax._util.display import show_progress_bar
 from tokjax._util.permutation import permute
-from tokjax._util.progress import show_progress_bar
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
 from tokjax.packing.plans import plan_packing

@@ -48,7 +48,7 @@ from tokjax.trainer.bpe.segment_merging import SegmentMerger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokjax._util.progress import AdvanceProgress
+    from tokjax._util.display import AdvanceProgress
     from tokjax.trainer.bpe.linked_symbols import Merges, Symbols
     from tokjax.trainer.bpe.pair_table import FrequentPairs
 

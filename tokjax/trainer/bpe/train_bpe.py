@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from tokjax._util.checks import check_choice, check_int
-from tokjax._util.progress import show_progress_bar
+from tokjax._util.display import show_progress_bar
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import concatenate_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
