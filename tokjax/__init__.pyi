@@ -39,9 +39,6 @@ from .batching.labels import (
 from .batching.length_buckets import (
     LengthBuckets as LengthBuckets,
 )
-from .batching.trace_limits import (
-    limit_traces as limit_traces,
-)
 from .core.decode_stream import (
     DecodeState as DecodeState,
     decode_step as decode_step,

@@ -25,7 +25,6 @@ __all__ = [
     "TokenizerFormatError",
     "TokenizerNotFoundError",
     "TokjaxError",
-    "TooManyTracesError",
     "TrainingError",
     "UnknownTokenError",
     "UnsupportedTokenizerError",
@@ -113,10 +112,6 @@ class SourceError(TokjaxError, ValueError):
 
 class MissingExtraError(TokjaxError, ImportError):
     """A feature needs an optional package that is not installed, or only in an unsupported version."""
-
-
-class TooManyTracesError(TokjaxError, RuntimeError):
-    """A function was traced more often than its limit: it is compiled again and again."""
 
 
 class TrainingError(TokjaxError, RuntimeError):

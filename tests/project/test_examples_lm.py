@@ -199,8 +199,6 @@ def test_pipeline(sentences):
     small = ["--vocab-size", 280, "--batch-size", 8, "--steps", 40]
     done = run_example("pipeline.py", "--corpus", sentences, *small)
     assert "CausalLMBatch: 8 rows of" in done.stdout
-    traces, boundaries = re.search(r"(\d+) traces, for the length buckets \[(.*)\]", done.stdout).groups()
-    assert 1 < int(traces) <= len(boundaries.split(", "))
     before, after = re.search(r"nats per token: (.+) before, (.+) after", done.stdout).groups()
     assert float(after) < float(before) - 1
 

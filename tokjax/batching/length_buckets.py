@@ -46,7 +46,7 @@ class LengthBuckets(Sequence[int]):
     A jitted step is compiled once per bucket, whatever the lengths of rows are. Length buckets are a sequence
     of integers, and are accepted by all functions that take bucket boundaries:
     `collate_padded_batch(buckets=...)`, `BucketedLoader(bucket_boundaries=...)`,
-    `BucketedTokenField(bucket_boundaries=...)`, `limit_traces`.
+    `BucketedTokenField(bucket_boundaries=...)`.
 
     Attributes:
         boundaries: lengths of the buckets, at least 1, in increasing order. (The constructor sorts and

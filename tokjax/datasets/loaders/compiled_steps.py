@@ -21,7 +21,6 @@ def compile_ahead(
     """Compiles a step for every batch shape of a loader, so that no later step waits for the compiler.
 
     Without it, a jitted step compiles when a batch has a new shape, which can be long after the first step.
-    `limit_traces` only counts such compilations.
 
     Args:
         step: function that is called as `step(*arguments, batch)`; it can be jitted already, for instance
