@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Unit: TypeAlias = Literal["codepoint", "utf16", "grapheme"]
 """The characters that positions count: those of Python, of JavaScript and Java, or those that readers see."""
 
-_UNITS: dict[Unit, str] = {
+UNITS: dict[Unit, str] = {
     "codepoint": "characters",
     "utf16": "UTF-16 code units",
     "grapheme": "graphemes",
@@ -99,8 +99,8 @@ def unit_to_byte_spans(text: Text, spans: Spans, unit: Unit = "codepoint") -> ND
         span = int(np.argmin(is_valid))
         rule = "starts or stops inside a surrogate pair"
         if not is_inside[span]:
-            rule = f"must keep 0 <= start <= stop <= {table.units[-1]} {_UNITS[unit]}"
-        others = [f"unit={other!r}" for other in _UNITS if other != unit and _is_valid(text, bounds, other)]
+            rule = f"must keep 0 <= start <= stop <= {table.units[-1]} {UNITS[unit]}"
+        others = [f"unit={other!r}" for other in UNITS if other != unit and _is_valid(text, bounds, other)]
         advice = f"; the spans of this text are valid with {' and '.join(others)}" if others else ""
         raise OffsetsContractError(f"span {span} is {tuple(bounds[span].tolist())}; it {rule}{advice}")
     converted: NDArray[np.int64] = table.positions.take(index, mode="clip") + 1
@@ -183,7 +183,7 @@ def _convert_spans(
         convert: conversion of the spans of one text, which also raises for invalid spans.
         first: first position of a text in `spans`, 0 for characters and 1 for bytes.
     """
-    check_unit(unit)
+    check_choice("unit", unit, UNITS)
     check_texts(texts)
     if not isinstance(spans, Collection):
         raise InvalidArgumentError(f"spans must be a list with the spans of each text, not {spans!r:.100}")
@@ -207,8 +207,3 @@ def _convert_spans(
             raise OffsetsContractError(f"text {row}: {error}") from error
     converted = [*zip(*bounds.T.tolist(), labels, strict=True)]
     return [converted[start:stop] for start, stop in pairwise(row_splits.tolist())]
-
-
-def check_unit(unit: Unit) -> None:
-    """Raises `InvalidArgumentError` if `unit` is not the name of a unit."""
-    check_choice("unit", unit, _UNITS)

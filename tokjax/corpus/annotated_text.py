@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tokjax._util.atomic_files import check_path
 from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
-from tokjax.align.character_spans import check_unit, unit_to_byte_spans
+from tokjax.align.character_spans import UNITS, unit_to_byte_spans
 from tokjax.align.spans import describe_parts
 from tokjax.core.utf8 import count_bytes
 from tokjax.corpus.decompression import open_source
@@ -255,8 +255,7 @@ def read_annotations(
             lies outside of its text, begins or ends inside a character, or has another text than the record
             states; the error names the record.
     """
-    if unit is not None:
-        check_unit(unit)
+    check_choice("unit", unit, (*UNITS, None))
     texts = []
     for location, record in _iter_records(check_path(path)):
         parsed = _parse_record(record, location, text_key)

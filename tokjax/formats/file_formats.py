@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from tokjax.core.vocabulary import Role
     from tokjax.formats.huggingface.library import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
@@ -159,12 +158,8 @@ def _sniff_wordpiece(start: FileStart) -> str | None:
     return "it is text with one token per line" if is_vocabulary and not start.has_scores else None
 
 
-def _read_tokjax(path: Path, _: Mapping[Role, str | None]) -> SegmentModel | HuggingFaceTokenizer:
-    return read_tokjax(path)
-
-
 FORMATS: Mapping[Format, FileFormat] = {
-    "tokjax": FileFormat(((TOKENIZER_FILE,),), _sniff_tokjax, _read_tokjax),
+    "tokjax": FileFormat(((TOKENIZER_FILE,),), _sniff_tokjax, lambda path, _: read_tokjax(path)),
     "huggingface": FileFormat((("tokenizer.json",),), _sniff_huggingface, read_huggingface),
     "gpt2": FileFormat(
         ((VOCAB_JSON, "merges.txt"), ("encoder.json", "vocab.bpe")), _sniff_gpt2, read_gpt2, byte_level_bpe
