@@ -64,7 +64,7 @@ check("tokenizer", list(locks._locks), encode)
 
 dataset = tokjax.open_dataset(directory / "data")
 loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
-held = dataset._get_lock((1, "tokens")), tokjax.datasets.downloads._lock, loader._lock
+held = dataset._get_lock((1, "tokens")), tokjax.datasets.downloads._lock, loader._position.lock
 check("dataset", held, lambda: (dataset[1], next(iter(loader))))
 
 remote = tokjax.open_dataset(f"file://{directory / 'data'}", fetch_ahead=1)
