@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from numbers import Real
 from typing import Any, SupportsIndex
 
@@ -85,7 +85,7 @@ def check_iterable(name: str, value: object) -> Iterator[Any]:
         raise InvalidArgumentError(f"{name} must be an iterable, not {value!r:.80}; pass a list") from None
 
 
-def check_choice(name: str, value: object, choices: Iterable[object], advice: str = "") -> None:
+def check_choice(name: str, value: object, choices: Collection[object], advice: str = "") -> None:
     """Raises unless `value` is one of a few names, numbers or `None`.
 
     Args:
@@ -101,10 +101,10 @@ def check_choice(name: str, value: object, choices: Iterable[object], advice: st
     Traceback (most recent call last):
     tokjax.errors.InvalidArgumentError: pad_side must be 'left' or 'right', not 'middle'
     """
-    known = list(choices)
-    if any(isinstance(value, type(choice)) and value == choice for choice in known):
-        return
-    *others, last = map(repr, known)
+    for choice in choices:
+        if value is choice or (isinstance(value, type(choice)) and value == choice):
+            return
+    *others, last = map(repr, choices)
     listed = f"{', '.join(others)} or {last}" if others else last
     raise InvalidArgumentError(f"{name} must be {listed}, not {value!r:.100}{advice}")
 
@@ -263,6 +263,8 @@ def check_sequence(name: str, texts: Any, advice: str = "") -> None:
         texts: the argument.
         advice: end of the error message for a single text.
     """
+    if isinstance(texts, (list, tuple)):  # the most frequent case
+        return
     reject_tables(texts, name)
     reject_one_text(texts, advice, name=name)
     reject_path(texts, name)

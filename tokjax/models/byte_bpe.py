@@ -322,3 +322,7 @@ def _encode_short_result(
 def _pre_tokenize(tokenizer: ByteLevelBPE, text: Text, **special: Any) -> PreTokens:
     untrimmed = tokenizer._change(trim_offsets=None, _plain_engine=tokenizer._plain_engine)
     return group_by_word(untrimmed, text, **special)
+
+
+# `encode` finds the function of the type itself faster than that of a base class.
+protocol.encode.register(ByteLevelBPE, protocol.encode.dispatch(BPEModel))

@@ -296,6 +296,8 @@ def _build_alternatives(names: list[str], depth: int) -> str:
 
 
 def _check_names(argument: str, requested: Collection[str], available: frozenset[str]) -> frozenset[str]:
+    if isinstance(requested, tuple) and not requested:  # the most frequent case
+        return frozenset()
     names = frozenset(check_names(f"{argument}, if it is not 'all',", requested))
     unknown = sorted(names - available)
     if unknown:
