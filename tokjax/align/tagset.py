@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import as_integers, is_traced
-from tokjax._util.checks import check_choice, check_id
+from tokjax._util.checks import check_choice, check_id, check_names
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,17 +32,14 @@ _CONTINUABLE_ROLES, _CONTINUING_ROLES = "BI", "ILE"
 
 def check_labels(labels: Any) -> tuple[str, ...]:
     """Returns the labels as a tuple; raises `InvalidArgumentError` if they are invalid or unordered."""
-    if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise InvalidArgumentError(f"labels must be a sequence of labels, not {labels!r}; pass [{labels!r}]")
     if isinstance(labels, (set, frozenset)):
         raise InvalidArgumentError(
             "labels is a set, whose order, and therefore the ids of tags, may change in every run; pass "
             "sorted(labels)"
         )
-    values = tuple(labels)
-    for label in values:
-        if not isinstance(label, str) or not label:
-            raise InvalidArgumentError(f"labels must be non-empty strings, not {label!r}")
+    values = tuple(check_names("labels", labels))
+    if "" in values:
+        raise InvalidArgumentError("labels must be non-empty strings, not ''")
     duplicates = [label for label, count in Counter(values).items() if count > 1]
     if duplicates:
         raise InvalidArgumentError(f"labels contains {duplicates[0]!r} more than once")

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     Positions = NDArray[np.int64]
     Bits = NDArray[np.uint64]
 
-DROPOUT_CHUNK_CHARACTERS = 1 << 18
-"""Number of characters per chunk: fewer than without dropout, because a round reads several arrays."""
 _BITS = 53
 """Number of random bits per decision: as many as a probability has, so 0 and 1 are exact."""
 _LONG_PRETOKEN = 256

@@ -156,7 +156,8 @@ class MetaspaceBPE(BPEModel, JoiningModel):
     @cached_property
     def rules(self) -> MergeRules:
         """Merge rules of the tokenizer, built when first used."""
-        return make_rules_from_pieces(_get_token_ids(self.vocabulary), self.merges)
+        ids = {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
+        return make_rules_from_pieces(ids, self.merges)
 
     @cached_property
     def _pieces(self) -> list[bytes]:
@@ -230,10 +231,6 @@ def metaspace_bpe(
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
     return MetaspaceBPE(vocabulary, merges, add_prefix_space, split_words, strip)
-
-
-def _get_token_ids(vocabulary: Vocabulary) -> dict[str, int]:
-    return dict(zip(map(bytes.decode, vocabulary.ordinary), vocabulary.ordinary.values(), strict=True))
 
 
 def _add_metaspace_corrections(
