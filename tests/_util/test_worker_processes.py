@@ -185,6 +185,7 @@ def test_worker_that_cannot_be_started(monkeypatch):
     assert not threads.can_start_workers()  # it is not tried again
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_worker_is_ended_if_its_use_ends_during_a_call():
     target, token = Numbers(np.arange(3)), make_token()
     use_all_processes(target, token)

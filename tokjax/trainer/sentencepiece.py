@@ -366,7 +366,7 @@ def _translate_error(error: Exception, num_sentences: int, options: dict[str, An
             f"the text need {too_small[2]}: pass vocab_size={too_small[2]} or more, or a "
             f"character_coverage below {coverage}"
         )
-    if "(all_chars_count) > (0)" in str(error):
+    if re.search(r"\(all_chars_count\) > \(0\)|!required_chars_\.empty\(\)", str(error)):
         return TrainingError("the source has no text to train on: it has only whitespace")
     message = _INTERNAL_DETAILS.sub("", str(error)).strip() or str(error)
     return TrainingError(f"the sentencepiece library could not train: {message}")
