@@ -23,3 +23,10 @@ def test_values_of_a_wrong_type_are_rejected(call):
     for value in WRONG:
         with pytest.raises(tokjax.errors.InvalidArgumentError):
             call(value)
+
+
+@pytest.mark.parametrize("make", [lambda: TOKENIZER, lambda: tokjax.wordpiece(["[UNK]", "a"])])
+@pytest.mark.parametrize("value", [None, 0, 2, "yes", np.True_])
+def test_flags_are_truth_values(make, value):
+    result = tokjax.encode_result(make(), "a", return_offsets=value)
+    assert (result.offsets is not None) == bool(value)

@@ -484,7 +484,7 @@ def _encode_texts(
     )
     num_threads = resolve_num_threads(threads)
     model = tokenizer.select_model(allowed_special)
-    encoded = model.encode_segments(split.segments, num_threads, sources=return_offsets)
+    encoded = model.encode_segments(split.segments, num_threads, sources=bool(return_offsets))
     _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
     return make_batch(
         tokenizer,
