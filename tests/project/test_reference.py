@@ -57,6 +57,14 @@ def test_every_public_name_is_on_one_page():
     assert sorted(shown) == sorted(PUBLIC)
 
 
+def test_table_of_types_can_be_rendered(capsys):
+    (code,) = re.findall(
+        r"^```python exec[^\n]*\n(.*?)^```", (REFERENCE / "index.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    exec(code, {})
+    assert "TokenFormat" in capsys.readouterr().out
+
+
 def lacks_shape(value):
     """Returns whether a signature or the attributes have arrays, but the docstring has no shape."""
     annotations = " ".join(map(str, inspect.get_annotations(value).values()))
