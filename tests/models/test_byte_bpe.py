@@ -1,5 +1,6 @@
 """Tests of byte-level BPE: equality with tiktoken, offsets, special tokens, normalization and patterns."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -152,6 +153,22 @@ def test_subclass_can_override_encode_segments(tokenizer, text):
     expected = tokjax.encode_result(tokenizer, text.upper())
     assert tokjax.encode_result(upper, text).tokens == expected.tokens
     assert tokjax.encode(upper, text).tolist() == expected.ids.tolist()
+
+
+def test_dataclass_can_be_derived(tokenizer):
+    """Annotations of inherited fields are names of another module, also where they are strings."""
+
+    @dataclass(frozen=True, repr=False)
+    class Versioned(ByteLevelBPE):
+        version: "int" = 1
+
+    versions = [Versioned(tokenizer.vocabulary, "gpt2", version=version) for version in (1, 2)]
+    assert [tokjax.encode(each, "low").tolist() for each in versions] == [
+        tokjax.encode(tokenizer, "low").tolist()
+    ] * 2
+    assert len({tokjax.fingerprint(each) for each in versions}) == 2
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="trim_offsets must be 'all'"):
+        Versioned(tokenizer.vocabulary, "gpt2", trim_offsets="some")
 
 
 class TestSpecialTokensInText:
