@@ -229,6 +229,8 @@ class TestSpecialTokensInText:
                 tokjax.errors.InvalidArgumentError, match="if it is not 'all', must be a list"
             ):
                 tokjax.encode(tokenizer, "a", allowed_special=wrong)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"list of names, not .*; pass list\("):
+            tokjax.encode_batch_result(tokenizer, ["a"], allowed_special=iter(["<|pad|>"]))
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="text 1 holds"):
             tokjax.encode_batch_result(tokenizer, ["a", "<|pad|>"])
 
