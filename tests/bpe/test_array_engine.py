@@ -129,3 +129,6 @@ def test_loop_cache_is_reset(tokenizer, corpus, monkeypatch):
         assert tokjax.encode_batch_result(fresh, corpus) == expected
     cache = fresh._engine._dicts[0]
     assert sum(map(len, cache)) <= 20 or len(cache) == 1
+    engine = make_engine(tokenizer)
+    engine.encode_short("x" * 1000 + " short")
+    assert list(engine._dicts[0]) == [" short"]  # a long pre-token is not cached

@@ -1,5 +1,6 @@
 """Tests of BPE dropout: against the naive algorithm and the `tokenizers` library, and in datasets."""
 
+import dataclasses
 import math
 import pickle
 
@@ -219,6 +220,15 @@ def test_records_and_files(tokenizer, tmp_path):
 def test_invalid_options(tokenizer, options, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         with_dropout(tokenizer, **({"dropout": 0.1, "seed": 1} | options))
+
+
+@pytest.mark.parametrize("value", [0.1, (0.1,), (0.1, 1, 2), "ab"])
+def test_field_of_another_type(tokenizer, value):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match=r"a probability and a seed, or None, not .*call with_dropout\(",
+    ):
+        dataclasses.replace(tokenizer, dropout=value)
 
 
 def test_other_tokenizers_are_rejected(tokenizer):

@@ -1,5 +1,6 @@
 """Tests of byte-level BPE: equality with tiktoken, offsets, special tokens, normalization and patterns."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -154,6 +155,22 @@ def test_subclass_can_override_encode_segments(tokenizer, text):
     assert tokjax.encode(upper, text).tolist() == expected.ids.tolist()
 
 
+def test_dataclass_can_be_derived(tokenizer):
+    """Annotations of inherited fields are names of another module, also where they are strings."""
+
+    @dataclass(frozen=True, repr=False)
+    class Versioned(ByteLevelBPE):
+        version: "int" = 1
+
+    versions = [Versioned(tokenizer.vocabulary, "gpt2", version=version) for version in (1, 2)]
+    assert [tokjax.encode(each, "low").tolist() for each in versions] == [
+        tokjax.encode(tokenizer, "low").tolist()
+    ] * 2
+    assert len({tokjax.fingerprint(each) for each in versions}) == 2
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="trim_offsets must be 'all'"):
+        Versioned(tokenizer.vocabulary, "gpt2", trim_offsets="some")
+
+
 class TestSpecialTokensInText:
     text = "low<|endoftext|><|pad|>low"
 
@@ -212,6 +229,8 @@ class TestSpecialTokensInText:
                 tokjax.errors.InvalidArgumentError, match="if it is not 'all', must be a list"
             ):
                 tokjax.encode(tokenizer, "a", allowed_special=wrong)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"list of names, not .*; pass list\("):
+            tokjax.encode_batch_result(tokenizer, ["a"], allowed_special=iter(["<|pad|>"]))
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="text 1 holds"):
             tokjax.encode_batch_result(tokenizer, ["a", "<|pad|>"])
 

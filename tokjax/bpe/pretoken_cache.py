@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 MAX_CACHE_BYTES = 1 << 26
 """Memory of the pre-tokens besides the vocabulary, in bytes, at which the cache is reset. The tables take up
 to four times as much while one of them grows."""
+_ENTRY_BYTES = 200
+"""Memory of an entry of the dictionary besides the bytes of its pre-token."""
 MAX_CACHE_TOKENS = 1 << 23
 """Number of ids in the pool at which the cache is reset."""
 # The value of a pre-token: its first id and the number of its ids in the upper 32 bits, the offset of its ids
@@ -211,7 +213,7 @@ class PretokenCache(ExchangingCache):
             found.update(zip(others, np.split(merged.ids, np.cumsum(merged.counts)[:-1]), strict=False))
             atomic = self._atomic_ids.keys() & new
             found.update({key: np.array([self._atomic_ids[key]], np.int32) for key in atomic})
-            self._num_uncacheable_bytes += sum(map(len, new))
+            self._num_uncacheable_bytes += sum(map(len, new)) + _ENTRY_BYTES * len(new)
         parts = [found[key] for key in keys]
         return PretokenIds(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
 

@@ -3,8 +3,8 @@ r"""Records as JSON values, and back: tokenizers with the vocabularies, template
 A record is written as the arguments of the function that makes and checks it, without those that have their
 default value. A tokenizer also has the name of its model:
 
-    with_dropout(byte_level(...), dropout=0.1, seed=1)
-    {"model": "bpe_dropout", "tokenizer": {"model": ...}, "dropout": 0.1, "seed": 1}
+    with_dropout(byte_level_bpe(...), dropout=0.1, seed=1)
+    {"model": "byte_level_bpe", "vocabulary": {...}, "pattern": "gpt2", "dropout": [0.1, 1]}
 
 A tuple is a list, also a named tuple, and a mapping is an object. Bytes are text in UTF-8. In it, each byte
 that is not valid is a lone surrogate (`surrogateescape`), so all bytes are read back as they were. A mapping
@@ -20,6 +20,7 @@ values of the same type are read together, such as the first tokens of all merge
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
@@ -123,8 +124,16 @@ def _group_tokens(ids: Mapping[bytes, int]) -> dict[str, list[bytes]]:
 
 @lru_cache
 def get_hints(make: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the types of the arguments of a function, or of the fields of a dataclass."""
-    return get_type_hints(make.__init__ if is_dataclass(make) else make)
+    """Returns the types of the arguments of a function, or of the fields of a dataclass.
+
+    A derived dataclass has the fields of its base types, with annotations in the names of their modules.
+    """
+    if not is_dataclass(make):
+        return get_type_hints(make)
+    names: dict[str, Any] = {}
+    for kind in reversed(make.__mro__):
+        names |= vars(sys.modules[kind.__module__])
+    return get_type_hints(make.__init__, names)
 
 
 def list_choices(hint: Any) -> tuple[Any, ...]:

@@ -331,7 +331,8 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
 
 for _name in Ragged._fields:
-    setattr(TokenizationBatch, _name, property(partial(TokenizationBatch._get_column, name=_name)))
+    _get = partial(TokenizationBatch._get_column, name=_name)
+    setattr(TokenizationBatch, _name, property(_get, doc="Column of all texts; see `TokenizationBatch`."))
 
 Results = TokenizationBatch | Ragged | Iterable[TokenizationResult]
 """Type of the results that all batching functions take."""

@@ -11,7 +11,7 @@ from tokjax.bpe.array_engine import ArrayEngine, DropoutEngine, ids_to_bytes, jo
 from tokjax.bpe.dropout import Dropout
 from tokjax.core import protocol
 from tokjax.core.utf8 import is_encodable
-from tokjax.errors import UnsupportedTokenizerError
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.base import SegmentModel, encode_ids
 from tokjax.pretokenize.special_tokens import find_shared_prefixes
 
@@ -46,6 +46,11 @@ class BPEModel(SegmentModel):
         """
         super().__post_init__()
         if self.dropout is not None:
+            if not isinstance(self.dropout, (tuple, list)) or len(self.dropout) != len(Dropout._fields):
+                raise InvalidArgumentError(
+                    f"dropout must be a probability and a seed, or None, not {self.dropout!r}; call "
+                    "with_dropout(tokenizer, PROBABILITY, seed=SEED)"
+                )
             probability = check_float("dropout", self.dropout[0], minimum=0, maximum=1)
             seed = check_int("seed", self.dropout[1], minimum=0, maximum=_MAX_SEED)
             vars(self)["dropout"] = Dropout(probability, seed)

@@ -63,7 +63,7 @@ _DIGIT_GROUP_EXPRESSIONS = (r"(?=(\d{3})+(?!\d))", r"(?=(?:\d{3})+(?!\d))")
 _SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
 """Set operations and nested sets, which `regex` has in version 1 of its syntax."""
 _MAX_BACKTRACKED = 11_000
-"""Up to this many characters, `re` splits a text, which `FEW_CHARACTERS` also limits."""
+"""Up to this many characters, `re` splits a text, which `ArrayEngine.few_characters` also limits."""
 # Repeated parts with an end that makes the last match fail: then all ways to match the repetitions are tried.
 _REPEATED = ("a", "A", "é", "日", "1", ".", "'s", " ", "\n", " \n", "a ", " a", "aA", "a1", "a.", "1.", "#a ")
 _ENDS = ("", "!", "a", "1", " ", "\n")

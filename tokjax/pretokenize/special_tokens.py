@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -298,6 +299,8 @@ def _build_alternatives(names: list[str], depth: int) -> str:
 def _check_names(argument: str, requested: Collection[str], available: frozenset[str]) -> frozenset[str]:
     if isinstance(requested, tuple) and not requested:  # the most frequent case
         return frozenset()
+    if isinstance(requested, Iterator):  # one call reads the names several times
+        raise InvalidArgumentError(f"{argument} must be a list of names, not {requested!r}; pass list(...)")
     names = frozenset(check_names(f"{argument}, if it is not 'all',", requested))
     unknown = sorted(names - available)
     if unknown:
