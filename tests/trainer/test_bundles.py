@@ -22,7 +22,11 @@ from tokjax.trainer import (
 def trained(tmp_path, corpus):
     (tmp_path / "corpus.txt").write_text("<|endoftext|>".join(corpus * 3))
     return train_bpe(
-        tmp_path / "corpus.txt", vocab_size=np.int64(400), special_tokens=["<|endoftext|>"], progress=False
+        tmp_path / "corpus.txt",
+        vocab_size=np.int64(400),
+        special_tokens=["<|endoftext|>"],
+        pattern=(r"\d", r" ?\w+"),
+        progress=False,
     )
 
 
@@ -51,8 +55,9 @@ def test_duplicate_merges_are_saved(tmp_path):
 )
 def test_any_iterable_is_recorded(train, name, tmp_path):
     for values in ({"x"}, iter("x"), np.array(["x"])):
-        trained = train(["ab ab"], vocab_size=40, progress=False, **{name: values})
-        assert save_training_bundle(trained, tmp_path / "b", overwrite=True).trained.options[name] == ["x"]
+        trained = train(["ab ab"], vocab_size=np.int64(40), progress=False, **{name: values})
+        assert save_training_bundle(trained, tmp_path / "b", overwrite=True).trained == trained
+        assert trained.options[name] == ["x"]
         assert b"x" in trained.tokenizer.vocabulary.ordinary
 
 

@@ -189,7 +189,7 @@ def train_sentencepiece(
         files=corpus.files,
         notes=tuple(text.make_notes()),
     )
-    return Trained(tokenizer, stats, options | {"special_tokens": list(special)})
+    return Trained(tokenizer, stats, options | {"special_tokens": special})
 
 
 @dataclass
