@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -183,6 +184,24 @@ def test_worker_that_cannot_be_started(monkeypatch):
     results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", [0.02] * 8, 2, LARGE)
     assert set(results) == {os.getpid()}
     assert not threads.can_start_workers()  # it is not tried again
+    threads.failed_starts.clear()
+    monkeypatch.setattr(worker_processes, "_workers", [])
+    monkeypatch.setattr(os, "memfd_create", lambda _: os.open("/no/such/file", os.O_RDWR))
+    assert list(map_in_parallel(Numbers(0), make_token(), "add", range(8), 2, LARGE)) == list(range(8))
+
+
+def test_interrupted_call_leaves_no_answer_to_the_next_one(monkeypatch):
+    target, token = Numbers(0), make_token()
+    with borrow(target, token=token) as (runner,):
+        runner.prepare()
+        with monkeypatch.context() as patch:
+            patch.setattr(runner._worker._connection, "recv", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                runner.call(5)
+    with borrow(target, token=token) as (runner,):
+        runner.prepare()
+        assert [runner.call(item) for item in (6, 7)] == [6, 7]
+    assert target.total == 0
 
 
 @pytest.mark.usefixtures("no_workers")

@@ -241,3 +241,32 @@ def test_file_that_is_overwritten_in_place(tmp_path, monkeypatch, suffix):
     tokjax.write_dataset(path, field, tmp_path / "data")
     text = b"".join(tokjax.decode_bytes(TOKENIZER, ids) for ids in tokjax.open_dataset(tmp_path / "data"))
     assert b"some writer" in text
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl.gz", ".tar", ".parquet"])
+def test_interrupted_reading_of_a_file_resumes(tmp_path, monkeypatch, suffix):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    texts = [f"document {i}" for i in range(150)]
+    path, options = tmp_path / f"a{suffix}", {"shard_size": 150, "workers": 1}
+    write_texts(path, texts, group_size=5)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 100)
+    compute, num_calls = document_encoding.encode_documents, iter(range(100))
+
+    def compute_some(*arguments, **options):
+        if next(num_calls, None) is None:
+            raise KeyboardInterrupt
+        return compute(*arguments, **options)
+
+    def get_times(directory):
+        return {file.name: file.stat().st_mtime_ns for file in directory.glob("shard-*")}
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokjax.datasets.shard_writing.encode_documents", compute_some)
+        with pytest.raises(KeyboardInterrupt):
+            tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "data", **options)
+    finished = get_times(tmp_path / "data.incomplete")
+    tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "data", **options)
+    assert list(tokjax.open_dataset(tmp_path / "data")) == texts
+    assert finished
+    assert finished.items() <= get_times(tmp_path / "data").items()

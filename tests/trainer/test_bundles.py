@@ -9,14 +9,24 @@ import pytest
 import tokjax
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax.errors import BundleError, BundleExistsError
-from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
+from tokjax.trainer import (
+    load_training_bundle,
+    save_training_bundle,
+    train_bpe,
+    train_sentencepiece,
+    train_wordpiece,
+)
 
 
 @pytest.fixture
 def trained(tmp_path, corpus):
     (tmp_path / "corpus.txt").write_text("<|endoftext|>".join(corpus * 3))
     return train_bpe(
-        tmp_path / "corpus.txt", vocab_size=np.int64(400), special_tokens=["<|endoftext|>"], progress=False
+        tmp_path / "corpus.txt",
+        vocab_size=np.int64(400),
+        special_tokens=["<|endoftext|>"],
+        pattern=(r"\d", r" ?\w+"),
+        progress=False,
     )
 
 
@@ -38,6 +48,17 @@ def test_duplicate_merges_are_saved(tmp_path):
     texts = ["abc"] * 5 + ["bc"] * 9 + ["xab"] * 20 + ["zbc"] * 9 + ["ab"] * 3 + ["ababab"] * 4
     trained = train_bpe(texts, vocab_size=300, progress=False)
     assert save_training_bundle(trained, tmp_path / "b").trained.merges == trained.merges
+
+
+@pytest.mark.parametrize(
+    ("train", "name"), [(train_wordpiece, "initial_alphabet"), (train_sentencepiece, "user_defined_symbols")]
+)
+def test_any_iterable_is_recorded(train, name, tmp_path):
+    for values in ({"x"}, iter("x"), np.array(["x"])):
+        trained = train(["ab ab"], vocab_size=np.int64(40), progress=False, **{name: values})
+        assert save_training_bundle(trained, tmp_path / "b", overwrite=True).trained == trained
+        assert trained.options[name] == ["x"]
+        assert b"x" in trained.tokenizer.vocabulary.ordinary
 
 
 def test_sources_are_recorded(trained, bundle, tmp_path):

@@ -224,7 +224,7 @@ class _Worker:
         queues of entries that are new to it."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._buffer = SharedBuffer()
+        self._buffer: SharedBuffer
 
     @property
     def is_alive(self) -> bool:
@@ -310,6 +310,7 @@ class _Worker:
             self._connection = None
 
     def _start(self) -> None:
+        self._buffer = SharedBuffer()
         self._connection, remote = Pipe()
         fds = [remote.fileno(), self._buffer.fd]
         with remote:
@@ -336,8 +337,10 @@ class _Worker:
             if fd is not None:
                 send_handle(connection, fd, 0)  # (only Windows needs the number of the process)
             answer = connection.recv()
-        except (OSError, EOFError) as error:
-            self.kill()
+        except BaseException as error:
+            self.kill()  # also after Ctrl-C: the next request would get the answer of this one
+            if not isinstance(error, (OSError, EOFError)):
+                raise
             raise WorkerDiedError("a worker process of tokjax ended (killed, or out of memory?)") from error
         if isinstance(answer, PickledError):
             raise restore_error(answer)
@@ -447,7 +450,7 @@ class SharedBuffer:
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = os.memfd_create("tokjax") if fd is None else fd
-        weakref.finalize(self, os.close, self.fd)
+        weakref.finalize(self, os.close, self.fd).atexit = False  # threads may still use it then
         self._map: mmap.mmap | None = None
 
     def write(self, value: Any) -> list[int]:

@@ -39,6 +39,7 @@ from tokjax.bpe.hash_tables import (
     MAX_PRETOKEN_BYTES,
     HashTables,
     Pretokens,
+    append_rows,
     can_hold,
     concatenate_pretokens,
     make_pretokens,
@@ -228,12 +229,13 @@ class PretokenCounter:
         initial = make_pretokens([b"\n"])  # always in the tables; its count is 0 until it is seen
         self._tables = HashTables(initial, np.zeros(1, np.int64))
         self._inserted = [initial]
-        self._counts = np.zeros(1, np.int64)
+        self._counts = np.zeros(1, np.int64)  # with zeros at the end, for those to come
+        self._num_slots = 1
         self._fallback_counts: Counter[bytes] = Counter()  # pre-tokens that the tables can't hold
 
     def __len__(self) -> int:
         """Returns the number of distinct pre-tokens."""
-        return len(self._counts) + len(self._fallback_counts)
+        return self._num_slots + len(self._fallback_counts)
 
     def add(self, pretokens: Pretokens) -> None:
         """Adds 1 to the count of each pre-token, once per occurrence."""
@@ -285,11 +287,11 @@ class PretokenCounter:
         # `unique` has no duplicates, so every new pre-token gets one new index.
         slots = self._tables.find(unique)  # another thread may have inserted some of them in the meantime
         absent = np.flatnonzero(slots == ABSENT)
-        first = len(self._counts)
-        slots[absent] = np.arange(first, first + len(absent))
+        slots[absent] = np.arange(self._num_slots, self._num_slots + len(absent))
         new = concatenate_pretokens([unique.take(absent)])
         self._inserted.append(new)
-        self._counts = np.concatenate([self._counts, np.zeros(len(absent), np.int64)])
+        self._counts = append_rows(self._counts, self._num_slots, np.zeros(len(absent), np.int64))
+        self._num_slots += len(absent)
         self._tables.add(new, slots[absent])
         return slots
 

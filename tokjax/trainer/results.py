@@ -74,6 +74,10 @@ class Trained(Generic[Model]):
     options: Mapping[str, Any] = field(repr=False, hash=False)
     merges: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
 
+    def __post_init__(self) -> None:
+        """Converts the options to JSON values."""
+        object.__setattr__(self, "options", {name: _to_json(value) for name, value in self.options.items()})
+
     @property
     def vocab(self) -> Mapping[int, bytes]:
         """Mapping from each id to the bytes of its token, in the order of ids."""
@@ -81,14 +85,14 @@ class Trained(Generic[Model]):
 
 
 def record_options(trainer: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the name of a trainer and its options, as JSON values.
+    """Returns the name of a trainer and its options.
 
     Args:
         trainer: name of the trainer.
         arguments: its arguments by name, from `locals()`.
     """
     options = {name: value for name, value in arguments.items() if name not in _NOT_RECORDED}
-    return {"trainer": trainer} | {name: _to_json(value) for name, value in options.items()}
+    return {"trainer": trainer} | options
 
 
 def _to_json(value: Any) -> Any:
@@ -148,7 +152,7 @@ def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> 
         _log.warning(
             "the text has no %s: the vocabulary has %d ids, not %d", missing, vocabulary.size, vocab_size
         )
-    return vocabulary.size < vocab_size
+    return bool(vocabulary.size < vocab_size)  # (of an integer of NumPy, too)
 
 
 def describe_missing_pair(min_frequency: int, max_token_length: int | None = None) -> str:

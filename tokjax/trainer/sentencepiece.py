@@ -139,6 +139,7 @@ def train_sentencepiece(
     mappingproxy({'<unk>': 0, '</s>': 1})
     """
     workers = 16 if workers is None else check_int("workers", workers, minimum=1)
+    user_defined_symbols = check_names("user_defined_symbols", user_defined_symbols)
     options = record_options("sentencepiece", locals()) | {"workers": workers}
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
     special = tuple(check_special_names(special_tokens))
@@ -188,7 +189,7 @@ def train_sentencepiece(
         files=corpus.files,
         notes=tuple(text.make_notes()),
     )
-    return Trained(tokenizer, stats, options | {"special_tokens": list(special)})
+    return Trained(tokenizer, stats, options | {"special_tokens": special})
 
 
 @dataclass
@@ -383,13 +384,12 @@ def _collect_named_pieces(
         if roles[role] == roles["unk"]:
             raise InvalidArgumentError(f"{role}_token and unk_token are both {roles[role]!r}")
     reserved = dict.fromkeys([*filter(None, roles.values()), *special_tokens])
-    checked_symbols = check_names("user_defined_symbols", symbols)
-    for name in (*reserved, *checked_symbols):
+    for name in (*reserved, *symbols):
         if not name or not is_encodable(name):
             raise InvalidArgumentError(f"{name!r} must be a non-empty string without surrogates")
         if _BYTE_PIECE.fullmatch(name):
             raise InvalidArgumentError(f"{name!r} is the name of a byte piece, and can't be another piece")
-    for symbol in checked_symbols:
+    for symbol in symbols:
         if symbol in reserved:
             raise InvalidArgumentError(f"user-defined symbol {symbol!r} is a duplicate, or a special token")
         if " " in symbol or "\0" in symbol:

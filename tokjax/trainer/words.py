@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, check_iterable
 from tokjax._util.display import show_progress_bar
 from tokjax.bpe.chunks import Segments
 from tokjax.core.utf8 import is_encodable, to_characters
@@ -216,6 +216,7 @@ def train_wordpiece(
     >>> [token.decode() for token in trained.vocab.values()][5:]
     ['e', 'l', 'o', 'r', 's', 't', 'w', '##e', '##o', '##r', '##s', '##t', '##w', 'lo', 'low']
     """
+    initial_alphabet = list(check_iterable("initial_alphabet", initial_alphabet))
     options = record_options("wordpiece", locals())
     special = check_special_names(special_tokens)
     make = partial(
