@@ -244,7 +244,7 @@ class Tracker:
     def find_codes(self, value: Any, *, in_messages: bool = True) -> set[str]:
         """Returns the codes of all texts and numbers in a value. Lists that occur twice are read once.
 
-        `None`, `True` and `False` count as foreign, because they have no source, and
+        `None`, `True`, `False` and empty texts of messages count as foreign, because they have no source, and
         messages can decide which of them a value is.
 
         Args:
@@ -257,7 +257,7 @@ class Tracker:
             element = stack.pop()
             if isinstance(element, SourcedText):
                 self.spend(len(element))
-                codes.update(element._codes)
+                codes.update(element._codes or _FOREIGN)
             elif element is None or isinstance(element, bool):
                 codes.add(_FOREIGN)
             elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
