@@ -45,7 +45,7 @@ _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 _ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
 _SOURCE = 64
 """Cost of a source, in units of the template's budget."""
-_READ = 16
+_READ = 32
 """Cost of an element of a list whose sources are read."""
 _RUN = 256
 """Cost of a run of characters in the output, of which several lists are made."""
@@ -263,8 +263,8 @@ class Tracker:
             elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
                 codes.add(element._code)
             elif (
-                isinstance(element, Collection)
-                and not isinstance(element, (str, range))
+                not isinstance(element, (str, int, float, range))  # first, since `Collection` is slow
+                and isinstance(element, Collection)
                 and id(element) not in seen
             ):
                 seen[id(element)] = element
