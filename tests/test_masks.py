@@ -198,6 +198,22 @@ def test_packing_preserves_outputs_and_gradients(documents, options):
     assert np.abs(leaking_logits - packed_logits).max() > 0.1
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:jax.experimental.pallas.ops.gpu.attention is deprecated")
+def test_segment_ids_in_a_pallas_kernel(documents):
+    """Compares a Pallas kernel that takes segment ids with attention that takes the mask."""
+    mha = pytest.importorskip("jax.experimental.pallas.ops.gpu.attention").mha
+    rows = tokjax.ragged_from_rows([document * 3 for document in documents])
+    blocks = tokjax.pack_blocks(rows, block_size=64, pad_id=0, strategy="best_fit")
+    q, k, v = jax.random.normal(jax.random.key(0), (3, *blocks.ids.shape, 2, 16))
+    segments = jnp.asarray(blocks.segment_ids)
+    by_kernel = mha(q, k, v, segments, sm_scale=0.25, causal=True, interpret=True)
+    mask = jnp.asarray(tokjax.masks.make_attention_mask(segment_ids=blocks.segment_ids))
+    by_mask = jax.nn.dot_product_attention(q, k, v, mask=mask, scale=0.25)
+    present = blocks.attention_mask == 1
+    np.testing.assert_allclose(np.asarray(by_kernel)[present], np.asarray(by_mask)[present], atol=1e-5)
+
+
 def test_lengths_in_dot_product_attention(documents):
     padded = tokjax.collate_padded_batch(tokjax.ragged_from_rows(documents), pad_id=0, length=16)
     blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(documents), block_size=64, pad_id=0)

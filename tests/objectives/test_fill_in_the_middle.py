@@ -1,6 +1,8 @@
-"""Tests of fill in the middle, against an oracle."""
+"""Tests of fill in the middle, against an oracle and expected frequencies."""
 
+from collections import Counter
 from functools import partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +53,23 @@ def test_all_columns_move_with_their_tokens():
     assert result.special_tokens_mask.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
     assert result.token_type_ids.tolist() == [0, 0, 0, 0, 0, 1, 2, 1, 2]
     assert result.sequence_ids.tolist() == [-1, 0, -1, -1, -1, -1, 0, 0, -1]
+
+
+def test_orders_and_splits_over_many_draws():
+    """Three tokens have four split positions, and so ten unordered pairs of these."""
+    n, text, rate, spm_rate = 40_000, [1, 2, 3], 0.9, 0.25
+    draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 4))
+    result = fim(tokjax.ragged_from_rows([text] * n), draws, rate=rate, spm_rate=spm_rate)
+    counts = Counter(tuple(row.tolist()) for row in np.split(result.ids, result.row_splits[1:-1]))
+    expected = Counter({tuple(text): 1 - rate})
+    for pair in product(range(4), repeat=2):
+        low, high = sorted(pair)
+        prefix, middle, suffix = text[:low], text[low:high], text[high:]
+        expected[PRE, *prefix, SUF, *suffix, MID, *middle] += rate * (1 - spm_rate) / 16
+        expected[PRE, SUF, *suffix, MID, *prefix, *middle] += rate * spm_rate / 16
+    assert counts.keys() == expected.keys()
+    for row, share in expected.items():
+        assert abs(counts[row] - n * share) < 4 * (n * share) ** 0.5
 
 
 def test_size_under_jit():

@@ -1,4 +1,4 @@
-"""Tests of masked diffusion, against an oracle."""
+"""Tests of masked diffusion, against an oracle and expected frequencies."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tests.oracles import objectives as oracle
 from tests.support.array_strategies import draw_arrays, draw_integer_arrays
 from tests.support.rejections import rejects
-from tokjax.objectives import masked_diffusion
+from tokjax.objectives import draw_uniform, masked_diffusion
 
 MASK = 50
 
@@ -53,6 +53,17 @@ def test_rates_of_zero_and_one():
     padding = masked_diffusion(ids, np.zeros_like(ids), draws, np.float32([1, 1]), mask_id=MASK)
     assert padding.ids.tolist() == ids.tolist()
     assert (padding.labels == -100).all()
+
+
+def test_shares_and_weights_match_expected_frequencies():
+    """A row's share of masked tokens is its rate, and its weights add up to its length in expectation."""
+    rates = np.linspace(0.05, 1, 20, dtype=np.float32)
+    ids = np.ones((20, 100_000), np.int32)
+    draws = draw_uniform(np.random.default_rng(0), ids.shape)
+    batch = masked_diffusion(ids, ids, draws, rates, mask_id=MASK)
+    error = 4 * (rates * (1 - rates) / 100_000) ** 0.5
+    assert (abs((batch.ids == MASK).mean(axis=1) - rates) <= error + 1e-7).all()
+    assert (abs(batch.weights.mean(axis=1) - 1) <= error / rates + 1e-5).all()
 
 
 def test_documents_without_a_rate_are_not_masked_in_jax():

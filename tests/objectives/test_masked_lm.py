@@ -1,4 +1,4 @@
-"""Tests of masked language modelling, against an oracle."""
+"""Tests of masked language modelling, against an oracle and transformers."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +39,48 @@ def test_masked_lm(data, batch, length, probability, mask_share, random_share, h
     masks = {"special_tokens_mask": special, "attention_mask": mask}
     actual = tokjax.objectives.masked_lm(ids, draws, mask_id=MASK, **masks, **columns, **options)
     assert (actual.ids.tolist(), actual.labels.tolist()) == expected
+
+
+class ReplayGenerator:
+    """Generator for transformers' collator, which returns prescribed random numbers."""
+
+    def __init__(self, trials, numbers):
+        self.trials, self.numbers = trials, numbers
+
+    def binomial(self, *trial, size):
+        return (self.trials.pop(0) < trial[1]).astype(int).reshape(size)
+
+    def integers(self, *, low, high, size, **_):
+        assert (low, high) == (0, VOCABULARY)
+        return self.numbers.reshape(size)
+
+
+class FakeTokenizer:
+    """Tokenizer of which transformers' collator needs the mask token and the size."""
+
+    mask_token, mask_token_id = "[MASK]", MASK
+
+    def __len__(self):
+        return VOCABULARY
+
+
+def test_masked_lm_agrees_with_transformers():
+    transformers = pytest.importorskip("transformers")
+    rng = np.random.default_rng(1)
+    ids, special = rng.integers(0, VOCABULARY, (64, 128)), rng.integers(0, 2, (64, 128))
+    draws = tokjax.objectives.draw_uniform(rng, (64, 3, 128))
+    options = {"mask_id": MASK, "vocab_size": VOCABULARY, "probability": 0.25}
+    ours = tokjax.objectives.masked_lm(ids, draws, special_tokens_mask=special, **options)
+    choices, actions, numbers = np.moveaxis(draws.astype(np.float64), 1, 0)
+    replaced = (ours.labels != -100) & (actions >= 0.8) & (actions < 0.9)
+    assert replaced.sum() > 50
+    collator = transformers.DataCollatorForLanguageModeling(
+        FakeTokenizer(), mlm_probability=0.25, return_tensors="np"
+    )
+    trials = [choices, actions, (actions - 0.8) / 0.2]
+    collator.generator = ReplayGenerator(trials, np.floor(numbers[replaced] * VOCABULARY))
+    theirs = collator.numpy_mask_tokens(ids.copy(), special_tokens_mask=special)
+    assert all(map(np.array_equal, ours, theirs))
 
 
 @pytest.mark.parametrize(

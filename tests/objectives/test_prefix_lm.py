@@ -1,5 +1,6 @@
-"""Tests of prefix language modelling, against an oracle."""
+"""Tests of prefix language modelling, against an oracle and expected frequencies."""
 
+import numpy as np
 from hypothesis import given, strategies as st
 
 import tokjax
@@ -16,3 +17,12 @@ def test_prefix_lm(data, batch, length):
     assert actual.labels.tolist() == [row[0] for row in rows]
     assert actual.prefix_mask.tolist() == [row[1] for row in rows]
     assert actual.prefix_lengths.tolist() == [row[2] for row in rows]
+
+
+def test_all_prefix_lengths_are_equally_likely():
+    mask = np.tile([1, 1, 0, 1, 1, 1], (20_000, 1))
+    draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), (20_000,))
+    counts = np.bincount(tokjax.objectives.prefix_lm(mask, mask, draws).prefix_lengths)
+    assert counts[0] == 0
+    assert len(counts) == 5
+    assert (abs(counts[1:] - 5000) < 4 * 5000**0.5).all()

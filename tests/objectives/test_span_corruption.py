@@ -137,6 +137,7 @@ def test_lengths_reject_invalid_arguments():
     [
         ({"noise_density": 1.1}, "noise_density must be a number, from 0 to 1, not 1.1"),
         ({"mean_noise_span_length": 0.5}, "mean_noise_span_length must be .* at least 1, not 0.5"),
+        ({"mean_noise_span_length": None}, "mean_noise_span_length must be .* at least 1, not None"),
         (
             {"mean_noise_span_length": math.inf},
             "must be a number, at least 1, not inf",

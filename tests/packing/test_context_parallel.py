@@ -61,6 +61,13 @@ def test_any_axis_and_dtype(cp_size, strategy, axis, dtype):
         assert np.array_equal(restore_context_parallel_order(actual, cp_size, **options), array)
 
 
+def test_orders_of_other_libraries():
+    """Compares with the example in MaxText's code, and with stripes of one token for four devices."""
+    assert reorder_for_context_parallel(np.arange(8), 2).tolist() == [0, 1, 6, 7, 2, 3, 4, 5]
+    stripes = reorder_for_context_parallel(np.arange(16), 4, strategy="striped")
+    assert stripes.reshape(4, 4)[1].tolist() == [1, 5, 9, 13]
+
+
 def test_batches_keep_their_types():
     rows = tokjax.ragged_from_rows([[1, 2, 3, 4, 5], [6, 7], [8]])
     blocks = tokjax.pack_blocks(rows, block_size=4, pad_id=0)

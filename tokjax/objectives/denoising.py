@@ -333,7 +333,7 @@ def span_corruption(
         tokens,
         attention_mask,
         xp.concatenate([draws, xp.zeros_like(draws, shape=(*draws.shape[:-1], 1))], axis=-1),
-        denoisers=[Denoiser(noise_density, mean_noise_span_length)],
+        denoisers=[_make_denoiser(noise_density, mean_noise_span_length)],
         sentinel_ids=sentinel_ids,
         eos_id=eos_id,
         pad_id=pad_id,
@@ -342,6 +342,12 @@ def span_corruption(
         decoder_start_id=decoder_start_id,
     )
     return batch._replace(denoisers=None)
+
+
+def _make_denoiser(noise_density: float, mean_noise_span_length: float) -> Denoiser:
+    """Returns the denoiser of span corruption, which is not that of a prefix."""
+    check_float("mean_noise_span_length", mean_noise_span_length, minimum=1)
+    return Denoiser(noise_density, mean_noise_span_length)
 
 
 def _check_denoisers(denoisers: Any) -> list[Denoiser]:
@@ -513,7 +519,7 @@ def span_corruption_lengths(
     >>> span_corruption_lengths(568)
     SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
     """
-    denoiser = Denoiser(noise_density, mean_noise_span_length)
+    denoiser = _make_denoiser(noise_density, mean_noise_span_length)
     counts = _count_noise([denoiser], check_int("tokens_length", tokens_length, minimum=0))
     return SpanCorruptionLengths(tokens_length, int(counts.inputs.max()), int(counts.targets.max()))
 
@@ -543,7 +549,7 @@ def compute_input_and_target_lengths(
     SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
     """
     bound = check_int("inputs_length", inputs_length, minimum=3)
-    denoiser = Denoiser(noise_density, mean_noise_span_length)
+    denoiser = _make_denoiser(noise_density, mean_noise_span_length)
     while (counts := _count_noise([denoiser], bound)).inputs[0, -1] <= inputs_length:
         bound *= 2
         if bound > _MAX_TOKENS:

@@ -187,11 +187,13 @@ NUMBERED = tokjax.byte_level([*(f"<|{i}|>" for i in range(13)), "<True>", "<None
         *("<|{{ m.content.count('i') + 6 }}|>", "<|{{ '%d' % m.n }}|>", "<|{{ '{:d}'.format(m.n) }}|>"),
         *("<|{{ m.content | length }}|>", "<|{{ m.list | length }}|>", "<|{{ m.content | list | count }}|>"),
         *("<|{{ m.items() | length }}|>", "<|{{ m | length }}|>", "<|{{ m.flag + 6 }}|>"),
+        *("<|{{ m.content.split('hi') | length }}|>", "<|{{ m.content.strip('hi') | int }}|>"),
         "<|{{ [m.flag, 3] | last + m.flag }}|>",
         "<|{{ ({'a': m.n, 'b': m.content} | tojson)[6:7] }}|>",
         # counts
         "{% for c in m.content %}<|{{ loop.index }}|>{% endfor %}",
         "{% for c in m.list if c is none %}<|{{ loop.index0 }}|>{% endfor %}",
+        "{% for c in m.content.split('hi') %}<|{{ loop.index }}|>{% endfor %}",
         "{% for i in range(m.n) %}<|{{ i }}|>{% endfor %}",
         "{% for i in range(m.content | length) %}<|{{ loop.length }}|>{% endfor %}",
         # truth values

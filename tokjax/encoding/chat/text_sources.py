@@ -45,6 +45,8 @@ _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 _ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
 _SOURCE = 64
 """Cost of a source, in units of the template's budget."""
+_READ = 32
+"""Cost of an element of a list whose sources are read."""
 _RUN = 256
 """Cost of a run of characters in the output, of which several lists are made."""
 _FIELDS = {
@@ -238,6 +240,40 @@ class Tracker:
             for start, stop, code in self._iter_codes(text._codes)
         ]
         return _make("".join(part for part, _ in runs), "".join(code * len(part) for part, code in runs))
+
+    def find_codes(self, value: Any, *, in_messages: bool = True) -> set[str]:
+        """Returns the codes of all texts and numbers in a value. Lists that occur twice are read once.
+
+        `None`, `True`, `False` and empty texts of messages count as foreign, because they have no source, and
+        messages can decide which of them a value is.
+
+        Args:
+            value: strings, numbers, lists, tuples and mappings.
+            in_messages: whether to read messages that are elements of lists.
+        """
+        codes: set[str] = set()
+        stack, seen = [value], dict[int, Any]()  # `seen` keeps its values alive, so that ids are not reused
+        while stack:
+            element = stack.pop()
+            if isinstance(element, SourcedText):
+                self.spend(len(element))
+                codes.update(element._codes or _FOREIGN)
+            elif element is None or isinstance(element, bool):
+                codes.add(_FOREIGN)
+            elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
+                codes.add(element._code)
+            elif (
+                not isinstance(element, (str, int, float, range))  # first, since `Collection` is slow
+                and isinstance(element, Collection)
+                and id(element) not in seen
+            ):
+                seen[id(element)] = element
+                inner = [*element, *(element.values() if isinstance(element, dict) else ())]
+                if not in_messages:
+                    inner = [each for each in inner if not isinstance(each, SourcedMessage)]
+                self.spend(len(element) + _READ * len(inner))
+                stack += inner
+        return codes
 
     def add_sources(self, messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
         """Copies messages, given as JSON data, and gives their texts sources. Known roles have none."""
@@ -481,7 +517,7 @@ def mark(result: _Value, values: Any, function: str) -> _Value:
     tracker = tracker_var.get()
     if tracker is None or isinstance(result, (SourcedText, bool)):
         return result
-    codes = find_codes(values)
+    codes = tracker.find_codes(values)
     if not codes:
         return result
     is_number = not isinstance(result, str)
@@ -496,41 +532,12 @@ def mark_count(count: Any, counted: Any) -> Any:
     The number of messages is not foreign: a template has a part for each.
     """
     tracker = tracker_var.get()
-    if tracker is None or not find_codes(counted, in_messages=False):
+    if tracker is None or not tracker.find_codes(counted, in_messages=False):
         return count
     if not isinstance(count, range):
         return attach(count, _FOREIGN)
     tracker.spend(_SOURCE * len(count))
     return [attach(i, _FOREIGN) for i in count]
-
-
-def find_codes(value: Any, *, in_messages: bool = True) -> set[str]:
-    """Returns the codes of all texts and numbers in a value. Lists that occur twice are read once.
-
-    `None`, `True` and `False` count as foreign, because they have no source, and messages can decide which
-    of them a value is.
-
-    Args:
-        value: strings, numbers, lists, tuples and mappings.
-        in_messages: whether to read the elements of messages that are in it.
-    """
-    codes: set[str] = set()
-    stack, seen = [value], dict[int, Any]()  # `seen` keeps its values alive, so that ids are not reused
-    while stack:
-        element = stack.pop()
-        if isinstance(element, SourcedText):
-            codes.update(element._codes)
-        elif element is None or isinstance(element, bool):
-            codes.add(_FOREIGN)
-        elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
-            codes.add(element._code)
-        elif isinstance(element, Collection) and not isinstance(element, (str, range)):
-            is_read = in_messages or element is value or not isinstance(element, SourcedMessage)
-            if is_read and id(element) not in seen:
-                seen[id(element)] = element
-                stack.extend(element)
-                stack.extend(element.values() if isinstance(element, dict) else ())
-    return codes
 
 
 def make_plain(text: str, value: Any, function: str) -> str:
@@ -606,7 +613,7 @@ def to_json(value: Any, dump: Callable[[Any], str]) -> str:
     """
     text = dump(value)
     tracker = tracker_var.get()
-    codes = find_codes(value) if tracker else set()
+    codes = tracker.find_codes(value) if tracker else set()
     if tracker is None or len(codes) < 2:
         return mark(text, value, "tojson")
     code = tracker.merge(codes, "tojson") if len(codes - {_FOREIGN}) == 1 else ""  # of all other text
