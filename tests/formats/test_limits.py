@@ -72,6 +72,9 @@ def make_sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
             {"normalizer": make_sequence([make_replace("a", "aa")] * 20)},
             "normalizer can make 1,048,576 characters",
         ),
+        # The library reads lists and objects of an unknown type as steps.
+        ({"normalizer": make_sequence([make_replace("a", "aa") | {"type": "x"}] * 20)}, "can make 1,048,576"),
+        ({"decoder": {"type": "Sequence", "decoders": [[{"String": "a"}, "aa"]] * 20}}, "can make 1,048,576"),
         ({"normalizer": make_replace("b", "c" * 5000)}, "normalizer can make 5,000 characters of one"),
         ({"normalizer": {"type": "Prepend", "prepend": "a" * 5000}}, "make 5,000 characters of one"),
         (
