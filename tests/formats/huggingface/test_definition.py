@@ -147,6 +147,7 @@ def add_piece(form):
             change_definition("GPT-2", added_tokens=[{"id": 1}]),
             "an added token has the content None and the id 1",
         ),
+        (change_definition("GPT-2", added_tokens=[{"content": ["a"]}]), "the values are invalid: unhashable"),
         (
             change_definition(
                 "unigram", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 9999]}
