@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 import tokjax
 from tests.support.definition_strategies import BERT, character_map
 from tokjax.formats.huggingface.definition_checks import compute_steps_growth
+from tokjax.pretokenize.special_tokens import check_comparisons
 
 VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}
 TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"a": {"id": "a", "ids": [0] * 2000}}}
@@ -72,6 +73,9 @@ def make_sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
             {"normalizer": make_sequence([make_replace("a", "aa")] * 20)},
             "normalizer can make 1,048,576 characters",
         ),
+        # The library reads lists and objects of an unknown type as steps.
+        ({"normalizer": make_sequence([make_replace("a", "aa") | {"type": "x"}] * 20)}, "can make 1,048,576"),
+        ({"decoder": {"type": "Sequence", "decoders": [[{"String": "a"}, "aa"]] * 20}}, "can make 1,048,576"),
         ({"normalizer": make_replace("b", "c" * 5000)}, "normalizer can make 5,000 characters of one"),
         ({"normalizer": {"type": "Prepend", "prepend": "a" * 5000}}, "make 5,000 characters of one"),
         (
@@ -296,3 +300,16 @@ def test_invalid_limits():
         tokjax.limits(vocab_size=0),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"<unused{i}>" for i in range(6242)] + [c * i for c in "\n\t▁" for i in range(2, 32)],  # Gemma
+        [f"<|{second * 0.02:.2f}|>" for second in range(1501)],  # Whisper
+        [f"<|visual token {i:06}|>" for i in range(32768)],  # Emu3
+    ],
+)
+def test_published_special_tokens_are_below_a_tenth_of_the_limit(names):
+    with tokjax.limits(special_token_comparisons=100):
+        check_comparisons(names)

@@ -220,18 +220,29 @@ def _find_run_stops(classes: Classes, positions: Positions) -> Positions:
 
 
 def _run_automaton(tables: BoundaryTables, classes: Classes, positions: Positions, starts: Flags) -> None:
-    """Sets `starts` between the decided starts before and after some positions."""
-    decided, stop = starts.tobytes() if len(positions) else b"", 0
+    """Sets `starts` between the decided starts before and after some positions.
+
+    The classes from one decided start up to the next one determine the starts between them. So the automaton
+    runs once for equal ones, such as the line break and the indentation of each line of a text.
+    """
+    if not len(positions):
+        return
+    decided, class_at = starts.tobytes(), classes.tobytes()
+    starts_by_classes: dict[bytes, list[int]] = {}
+    found: list[int] = []
+    stop = 0
     for position in find_distinct(positions).tolist():
         if position >= stop:
             first, stop = decided.rfind(b"\x01", 0, position), decided.find(b"\x01", position + 1)
-            _run_automaton_at(tables, classes.data, starts.data, first, stop)
+            between = class_at[first : stop + 1]
+            if between not in starts_by_classes:
+                starts_by_classes[between] = _find_starts_by_automaton(tables, between)
+            found += [first + start for start in starts_by_classes[between]]
+    starts[found] = True
 
 
-def _run_automaton_at(
-    tables: BoundaryTables, class_at: memoryview, starts: memoryview, first: int, stop: int
-) -> None:
-    """Sets `starts` from the start of a pre-token to another decided start.
+def _find_starts_by_automaton(tables: BoundaryTables, classes: bytes) -> list[int]:
+    """Finds the starts of pre-tokens from a decided start, the first class, up to the one of the last class.
 
     `last` is where the last match ended, and the pre-token ends there when no longer match can follow. Takes
     linear time: where the automaton has read far without a match, its positions and states are recorded, and
@@ -239,12 +250,13 @@ def _run_automaton_at(
     """
     next_state, has_match = tables.automaton_lists
     without_match: set[tuple[int, int]] = set()
-    was_unmatched = False
-    while first < stop:
+    starts: list[int] = []
+    first, was_unmatched = 0, False
+    while first < len(classes) - 1:
         state, last, position = START, first, first
         read: list[int] = []  # states since the last match
-        while state != DEAD:
-            class_ = class_at[position]
+        while state != DEAD and position < len(classes):
+            class_ = classes[position]
             if has_match[state][class_]:
                 last, read = position, []
             state = next_state[state][class_]
@@ -255,8 +267,10 @@ def _run_automaton_at(
         if len(read) > _FAR:
             without_match.update(zip(range(last + 1, position + 1), read, strict=False))
         is_unmatched = last == first
-        starts[first] |= not (is_unmatched and was_unmatched)
+        if not (is_unmatched and was_unmatched):
+            starts.append(first)
         was_unmatched, first = is_unmatched, last + is_unmatched
+    return starts
 
 
 class DigitGroups:

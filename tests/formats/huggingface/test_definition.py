@@ -55,6 +55,7 @@ SPACE_TO_METASPACE_STEPS = [
         ),
         lambda: change_definition("GPT-2", normalizer={"type": "Lowercase", "normalizers": []}),
         lambda: change_definition("GPT-2", normalizer=["a"]),
+        lambda: change_definition("GPT-2", decoder=["a"]),
         lambda: change_definition("GPT-2", post_processor={"type": "ByteLevel", "trim_offsets": None}),
         lambda: change_definition("Llama 2", pre_tokenizer=make_space_split("Removed", invert=True)),
         lambda: change_definition("Llama 2", decoder=make_decoder(start=True)),
@@ -84,6 +85,8 @@ def test_definitions_that_run_on_the_library(definition):
     for text in ("AB ab", "a  b", "abzzab zz yy", "<0xab>"):
         result = tokjax.encode_result(tokenizer, text, allowed_special="all")
         assert result.ids.tolist() == reference.encode(text).ids
+        expected = reference.decode(result.ids.tolist(), skip_special_tokens=False)
+        assert tokjax.decode(tokenizer, result.ids) == expected
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,7 @@ def add_piece(form):
             change_definition("GPT-2", added_tokens=[{"id": 1}]),
             "an added token has the content None and the id 1",
         ),
+        (change_definition("GPT-2", added_tokens=[{"content": ["a"]}]), "the values are invalid: unhashable"),
         (
             change_definition(
                 "unigram", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 9999]}

@@ -15,6 +15,7 @@ The bound is the product of the factors of all steps:
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections import Counter
 from itertools import groupby
@@ -70,18 +71,23 @@ def check_before_loading(contents: Mapping[str, Any]) -> None:
     _check_merges(contents["model"])
 
 
-def check_loaded_model(library_model: Any, model: Mapping[str, Any]) -> None:
-    """Raises `TokenizerFormatError` for duplicate pieces, or a model with which encoding takes too long.
+def check_loaded(library: Any, model: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` for duplicate pieces, or a definition that exceeds `tokjax.limits`.
+
+    The steps are those that the library writes: it also reads lists and objects of an unknown type as steps.
 
     Args:
-        library_model: model that the library made of the definition.
+        library: tokenizer that the library made of the definition.
         model: model of the parsed `tokenizer.json`.
     """
+    slots = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    parts = {slot: part for slot in slots if (part := getattr(library, slot)) is not None}
+    check_growth({slot: json.loads(part.__getstate__()) for slot, part in parts.items()})
     if isinstance(model["vocab"], list):
         check_pieces([piece for piece, _ in model["vocab"]])
-    elif type(library_model).__name__ == "WordPiece":
+    elif type(library.model).__name__ == "WordPiece":
         # The library compares every substring of a word with the vocabulary.
-        longest = library_model.max_input_chars_per_word
+        longest = library.model.max_input_chars_per_word
         check_work_per_position(longest * longest // 2, f"max_input_chars_per_word is {longest:,}")
 
 

@@ -57,7 +57,7 @@ from tokjax.errors import (
     UnsupportedTokenizerError,
 )
 from tokjax.formats.huggingface import parts
-from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded_model
+from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids, replace_roles
@@ -228,8 +228,7 @@ class HuggingFaceTokenizer(TokenizerRecord):
         The decoder reads each token as `bytes_to_unicode` writes bytes, including added tokens. So an added
         token `é` is decoded to one byte.
         """
-        decoder = self.pipeline.get("decoder")
-        if decoder is None or decoder.get("type") != "ByteLevel":
+        if parts.list_types(parts.get_steps(self.pipeline, "decoder")) != ["ByteLevel"]:
             return None
         library = self.library_tokenizer
         added_ids = {*library.get_added_tokens_decoder(), *self.vocabulary.special.values()}
@@ -474,7 +473,7 @@ def build_huggingface_tokenizer(
     contents = json.loads(definition) if contents is None else contents
     check_before_loading(contents)
     library = load_library_tokenizer(definition)
-    check_loaded_model(library.model, contents["model"])
+    check_loaded(library, contents["model"])
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
         names = {

@@ -87,7 +87,8 @@ def read_huggingface(source: Path, _: Mapping[Role, str | None]) -> SegmentModel
         raise TokenizerFormatError(f"{source}: not UTF-8: {error}") from error
     companion = read_companion_config(source.parent)
     contents = parse_json_object(definition, str(source))
-    token = find_undeclared_token(contents, source, companion)
+    with as_format_errors(str(source)):
+        token = find_undeclared_token(contents, source, companion)
     if token is not None:
         reason = f"its configuration files declare the token {token!r} otherwise than {source.name}"
         fast = load_by_transformers({"tokenizer.json": source}, RequiresTransformersError(reason, ()))
@@ -161,8 +162,9 @@ def convert_files(
                 f"{name} is {value!r:.80}, and transformers reads {directory}, since {error}; leave it out, "
                 "or copy the vocabulary to a directory without configuration files"
             )
+    fast = load_by_transformers(files, error)
     with as_format_errors(f"{directory}: {error}"):
-        loaded = from_huggingface(load_by_transformers(files, error))
+        loaded = from_huggingface(fast)
     declared = loaded.vocabulary.roles
     others = {role: declared[other] for role, other in BERT_ROLES.items() if other in declared}
     return replace_roles(replace_roles(loaded, {**others, **declared}), roles)
