@@ -152,6 +152,15 @@ class TestExistingDataset:
         with pytest.raises(DatasetExistsError, match=r"plain\.incomplete"):
             tokjax.write_dataset(["a"], field, tmp_path / "plain")
 
+    def test_failed_replacement(self, written, field):
+        def raise_after_one_document():
+            yield "low"
+            raise RuntimeError("the source broke")
+
+        with pytest.raises(RuntimeError, match="the source broke"):
+            tokjax.write_dataset(raise_after_one_document(), field, written, overwrite=True)
+        tokjax.open_dataset(written).verify()
+
     def test_symbolic_link(self, written, field, tmp_path):
         (tmp_path / "link").symlink_to(written)
         tokjax.write_dataset(["low"], field, tmp_path / "link", overwrite=True)
@@ -169,7 +178,9 @@ class TestExistingDataset:
         if contents == "notes":
             shutil.rmtree(tmp_path / name)
             (tmp_path / name).write_text("mine")
-        with pytest.raises(DatasetExistsError, match=f"{name} is in the way: no writer made it.*move it away"):
+        with pytest.raises(
+            DatasetExistsError, match=f"{name} is in the way: no writer made it.*move it away"
+        ):
             tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
         assert (tmp_path / name).is_file() or tokjax.open_dataset(tmp_path / name).num_documents == 1
         assert (tmp_path / "data").exists() == exists
