@@ -67,7 +67,7 @@ class TestMerging:
         second = self.write(tmp_path / "2", CORPUS, field=tokjax.PackedTokenField(TOKENIZER, chunk_tokens=8))
         with pytest.raises(tokjax.errors.DatasetMismatchError, match="written with options=.*only datasets"):
             tokjax.datasets.merge_datasets([first, second], tmp_path / "all")
-        for paths in ("x", first, [], [tokjax.open_dataset(first)]):
+        for paths in ("x", first, 5, iter([first]), [], [tokjax.open_dataset(first)]):
             with rejects("must be a list of the paths of dataset"):
                 tokjax.datasets.merge_datasets(paths, tmp_path / "all")
 

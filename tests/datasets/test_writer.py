@@ -152,24 +152,38 @@ class TestExistingDataset:
         with pytest.raises(DatasetExistsError, match=r"plain\.incomplete"):
             tokjax.write_dataset(["a"], field, tmp_path / "plain")
 
+    def test_failed_replacement(self, written, field):
+        def raise_after_one_document():
+            yield "low"
+            raise RuntimeError("the source broke")
+
+        with pytest.raises(RuntimeError, match="the source broke"):
+            tokjax.write_dataset(raise_after_one_document(), field, written, overwrite=True)
+        tokjax.open_dataset(written).verify()
+
     def test_symbolic_link(self, written, field, tmp_path):
         (tmp_path / "link").symlink_to(written)
         tokjax.write_dataset(["low"], field, tmp_path / "link", overwrite=True)
         assert tokjax.open_dataset(written).num_documents == 1
         assert (tmp_path / "link").is_symlink()
 
-    def test_directories_of_killed_writers_with_other_files_are_kept(self, field, tmp_path):
-        tokjax.write_dataset(["a"], field, tmp_path / "data")
-        for name in ("data.replaced.partial", "data.deleted.partial"):
-            tokjax.write_dataset(["mine"], field, tmp_path / name)
-            (tmp_path / name / "notes.txt").write_text("mine")
-            with pytest.raises(
-                DatasetExistsError, match=r"partial holds 'notes.txt', .*not deleted; move it away"
-            ):
-                tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
-            assert tokjax.open_dataset(tmp_path / name).num_documents == 1
+    @pytest.mark.parametrize("name", ["data.replaced.partial", "data.deleted.partial"])
+    @pytest.mark.parametrize("contents", ["notes", "dataset"])
+    @pytest.mark.parametrize("exists", [False, True])
+    def test_unrelated_directories_are_kept(self, field, tmp_path, name, contents, exists):
+        """Neither renamed to the target nor deleted, even if it is a dataset."""
+        if exists:
+            tokjax.write_dataset(["a"], field, tmp_path / "data")
+        tokjax.write_dataset(["mine"], field, tmp_path / name)
+        if contents == "notes":
             shutil.rmtree(tmp_path / name)
-        assert tokjax.open_dataset(tmp_path / "data").num_documents == 1
+            (tmp_path / name).write_text("mine")
+        with pytest.raises(
+            DatasetExistsError, match=f"{name} is in the way: no writer made it.*move it away"
+        ):
+            tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
+        assert (tmp_path / name).is_file() or tokjax.open_dataset(tmp_path / name).num_documents == 1
+        assert (tmp_path / "data").exists() == exists
 
 
 @pytest.mark.parametrize("field", [tokjax.RawTextField, "packed", None])

@@ -1,16 +1,20 @@
 """Atomic writes of files and directories (temporary name, fsync, rename), reads of regular files, checksums.
 
-A rename cannot replace a directory that is not empty. So an existing directory is replaced in five steps. A
+A rename cannot replace a directory that is not empty. So an existing directory is replaced in six steps. A
 process that is killed between two of them leaves a state that the next writer recognizes. The next writer
 first finishes or undoes the replacement:
 
 | step | state after a kill | action of the next writer |
 |---|---|---|
 | write `NAME.incomplete` | `NAME`, `NAME.incomplete` | resumes or deletes `NAME.incomplete` |
+| create marker file `NAME/.replaced.partial` | as above, and the marker | as above, and deletes the marker |
 | rename `NAME` to `NAME.replaced.partial` | only this and `NAME.incomplete` | renames it back |
 | rename `NAME.incomplete` to `NAME` | `NAME`, `NAME.replaced.partial` | deletes `NAME.replaced.partial` |
 | rename `NAME.replaced.partial` to `NAME.deleted.partial` | `NAME`, `NAME.deleted.partial` | deletes it |
 | delete `NAME.deleted.partial` | `NAME`, part of `NAME.deleted.partial` | as above |
+
+The marker file proves that a writer moved the directory, and is deleted last. A directory of these names
+without it is never renamed or deleted: a user may have made it.
 """
 
 from __future__ import annotations
@@ -264,6 +268,10 @@ def compute_sha256(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
+_MOVED_AWAY = ".replaced.partial"
+"""Marker file in a directory that a writer moves away to replace it."""
+
+
 class DirectoryKind(NamedTuple):
     """Kind of directory that a writer makes, such as a dataset or a training bundle.
 
@@ -325,7 +333,7 @@ def finish_replacement(target: Path, kind: DirectoryKind) -> None:
 
     For functions that read `target` before they write it. `open_atomic_directory` does this on entry.
     """
-    if get_replaced_path(target).exists():
+    if os.path.lexists(get_replaced_path(target)):
         with _lock_directory(target, kind):
             _finish_replacement(target, kind)
 
@@ -434,6 +442,11 @@ def get_replaced_path(path: Path) -> Path:
     return path.with_name(path.name + ".replaced.partial")
 
 
+def _get_deleted_path(path: Path) -> Path:
+    """Returns the path of a replaced directory while it is being deleted."""
+    return path.with_name(path.name + ".deleted.partial")
+
+
 def _make_exists_error(target: Path, kind: DirectoryKind) -> TokjaxError:
     return kind.exists_error(f"{target} exists", hint=make_overwrite_hint("replace it"))
 
@@ -487,25 +500,47 @@ def _remove_own_files(directory: Path, kind: DirectoryKind) -> None:
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
     """Finishes or undoes the replacement of a killed writer; see the table at the head of the module."""
     moved = get_replaced_path(target)
+    for path in (moved, _get_deleted_path(target)):
+        with suppress(OSError):
+            path.rmdir()  # if it is empty
+        if os.path.lexists(path) and not (path / _MOVED_AWAY).is_file():
+            raise kind.exists_error(
+                f"{path} is in the way: no writer made it, so it is neither deleted nor renamed; move it away"
+            )
     if moved.exists() and not target.exists():
         moved.rename(target)
         sync_directory(target.parent)
+    if target.is_dir():
+        (target / _MOVED_AWAY).unlink(missing_ok=True)
     _remove_replaced(target, kind)
 
 
 def _remove_replaced(target: Path, kind: DirectoryKind) -> None:
     """Deletes a replaced directory. It first gets a name from which it is never renamed back."""
-    moved, deleted = get_replaced_path(target), target.with_name(target.name + ".deleted.partial")
-    _remove_own_files(deleted, kind)
+    moved, deleted = get_replaced_path(target), _get_deleted_path(target)
+    _remove_moved(deleted, kind)
     if moved.exists():
         _reject_foreign_files(moved, kind)
         moved.rename(deleted)
-        _remove_own_files(deleted, kind)
+        _remove_moved(deleted, kind)
+
+
+def _remove_moved(deleted: Path, kind: DirectoryKind) -> None:
+    """Deletes a directory. The marker file goes last, so that the next writer can finish."""
+    if deleted.exists():
+        _reject_foreign_files(deleted, kind)
+        for entry in deleted.iterdir():
+            if entry.name != _MOVED_AWAY:
+                delete(entry)
+        (deleted / _MOVED_AWAY).unlink()
+        deleted.rmdir()
 
 
 def _move_to_target(directory: Path, target: Path, kind: DirectoryKind) -> None:
     sync_directory(directory)
     if target.exists():
+        (target / _MOVED_AWAY).touch()
+        sync_directory(target)
         target.rename(get_replaced_path(target))
     directory.rename(target)
     sync_directory(target.parent)

@@ -305,9 +305,9 @@ class _Worker:
 
     def _close(self) -> None:
         self._installed.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None  # (another thread may close it, too)
+        if connection is not None:
+            connection.close()
 
     def _start(self) -> None:
         self._buffer = SharedBuffer()

@@ -74,7 +74,7 @@ def merge_datasets(
         DatasetMismatchError: the datasets were written with different fields, options or tokenizers.
         InvalidArgumentError: `paths` is empty, or not a list.
     """
-    is_list = not isinstance(paths, (str, bytes, os.PathLike)) and len(paths) > 0
+    is_list = isinstance(paths, (list, tuple)) and len(paths) > 0
     if not is_list or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         raise InvalidArgumentError(f"paths must be a list of the paths of datasets, not {paths!r:.200}")
     reject_urls(out, *paths)

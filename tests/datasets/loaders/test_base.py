@@ -1,5 +1,6 @@
 """Tests of the base class of loaders: vocabularies, state, sharding, iteration and errors."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -74,9 +75,11 @@ class TestOneVocabulary:
 class TestStateAndSharding:
     def test_other_datasets_and_tokenizers(self, datasets):
         other = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
-        for kind, options in ((tokjax.PackedTokenLoader, {}), (tokjax.BucketedLoader, {})):
+        for kind, options in ((tokjax.PackedTokenLoader, {}), (tokjax.PlannedLoader, {"block_size": 64})):
             with rejects("loads a .*Dataset, .* not a RawTextDataset"):
                 kind(datasets["raw"], batch_size=2, **options)
+            with rejects(r"not a WrittenDataset; pass open_dataset\(result\.path\)"):
+                kind(tokjax.datasets.WrittenDataset(5, 1, 5, 0, 1, "data"), batch_size=2, **options)
         raw = LOADERS["raw"](datasets)
         with pytest.raises(DatasetMismatchError, match="the state's tokenizer is"):
             raw.set_state(LOADERS["raw"](datasets, tokenizer=other, pad_id=0).get_state())
@@ -99,12 +102,13 @@ class TestStateAndSharding:
             loader.set_state(None)
 
     @loaders
-    def test_pickled_loader_continues(self, datasets, name):
+    def test_copies_continue(self, datasets, name):
         loader = LOADERS[name](datasets)
         next(iter(loader))
-        restored = pickle.loads(pickle.dumps(loader))
-        assert are_equal(restored.batch_at(1), loader.batch_at(1))
-        assert restored.get_state() == loader.get_state()
+        for copied in (copy.copy(loader), pickle.loads(pickle.dumps(loader))):
+            assert copied.get_state() == loader.get_state()
+            assert are_equal(next(iter(copied)), loader.batch_at(1))
+            assert (copied.step, loader.step) == (2, 1)
 
     def test_invalid_processes(self, datasets):
         loader = LOADERS["tokenized"](datasets)
@@ -154,7 +158,8 @@ class TestPadding:
         dataset = tokjax.open_dataset(tmp_path / "data")
         with pytest.raises(MissingSpecialTokenError, match="loader without pad_id=ID needs .* pad"):
             tokjax.PackedTokenLoader(dataset, batch_size=2, drop_last=False)
-        assert tokjax.PackedTokenLoader(dataset, batch_size=2, drop_last=False, pad_id=3).batch_at(0)
+        options = {"batch_size": 60, "drop_last": False, "shuffle": False}
+        assert tokjax.PackedTokenLoader(dataset, **options, pad_id=3)[-1].ids[-1].tolist() == [3] * 8
         assert tokjax.PackedTokenLoader(dataset, batch_size=2).batch_at(0)
 
 

@@ -34,6 +34,8 @@ class TestElementSpecs:
         specs = loader.element_specs
         assert len(specs) == len({str(spec) for spec in specs})
         assert all(spec in specs for spec in seen)
+        shard = LOADERS[name](datasets).shard(1, 3)
+        assert describe(shard.batch_at(0)) in shard.element_specs
         if name != "multiples":  # (a batch is as long as its longest document, so short lengths do not occur)
             assert all(spec in seen for spec in specs)
 

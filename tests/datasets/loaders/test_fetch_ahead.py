@@ -133,6 +133,23 @@ def test_old_download_ends_after_a_restored_position(url, counted, monkeypatch):
     batches.close()
 
 
+def test_random_access_does_not_fetch_ahead(url, counted):
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=2), **IN_ORDER)
+    assert loader[9].ids.shape == loader.batch_at(9).ids.shape
+    time.sleep(0.1)
+    assert set(list_downloads()) <= {TOKENS[2], TOKENS[3]}
+
+
+def test_two_datasets_of_which_one_is_local(urls, tmp_path):
+    tokjax.write_dataset(["x" * 1500], FIELDS["packed"], tmp_path / "data")
+    local = tokjax.open_dataset(tmp_path / "data")
+    loaders = [
+        tokjax.PackedTokenLoader([tokjax.open_dataset(urls["packed"], fetch_ahead=n), local], batch_size=5)
+        for n in (0, 2)
+    ]
+    assert are_equal(*map(list, loaders))
+
+
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize("shuffle", mark_slow_except([True, False], [True]))
 def test_batches_are_equal(urls, name, shuffle, tmp_path):

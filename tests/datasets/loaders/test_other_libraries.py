@@ -72,6 +72,26 @@ class TestGrain:
         read = list(grain.DataLoader(data_source=loader, sampler=sampler, worker_count=0))
         assert all(np.array_equal(batch.ids, loader[i].ids) for i, batch in enumerate(read))
 
+    def test_states_of_data_loaders(self, dataset):
+        # Grain compares the `repr` of the source with that of the checkpoint.
+        grain = pytest.importorskip("grain.python")
+
+        def read(seed):
+            loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=seed).map(
+                tokjax.PackedBlocks.to_grain
+            )
+            sampler = grain.IndexSampler(len(loader), grain.ShardOptions(0, 1), shuffle=True, seed=3)
+            return iter(grain.DataLoader(data_source=loader, sampler=sampler, worker_count=0))
+
+        interrupted, resumed = read(9), read(9)
+        for _ in range(5):
+            next(interrupted)
+        resumed.set_state(interrupted.get_state())
+        expected, received = next(interrupted), next(resumed)
+        assert all(np.array_equal(expected[name], received[name]) for name in expected)
+        with pytest.raises(ValueError, match="DataSource in checkpoint does not match"):
+            read(8).set_state(interrupted.get_state())
+
     @pytest.mark.parametrize("kind", ["source", "two epochs", "mixture", "mapped"])
     def test_iterators_resume(self, dataset, kind):
         # Grain's own test of iterators saves the state before each element, and reads the rest again.

@@ -280,12 +280,18 @@ class TestErrors:
             ({"block_size": {0: 64, 5: 0}}, "block_size must be at least 1"),
             ({"strategy": "fit"}, "strategy must be 'concat',"),
             ({"window": 0}, "window must be at least 1"),
+            ({"plan_dir": 5}, "^expected a path, got 5$"),
+            ({"columns": 5}, "columns must be a list .* not 5"),
         ],
     )
     def test_invalid_arguments(self, datasets, options, message):
         sources = [datasets["tokenized"], datasets["tokenized others"]]
         with rejects(message):
             tokjax.PlannedLoader(sources, **PLAN | options)
+
+    def test_invalid_steps(self, datasets):
+        with rejects(r"such as \[5\], not 5"):
+            tokjax.describe_schedule(tokjax.PlannedLoader(datasets["tokenized"], **PLAN), 5)
 
     def test_invalid_sources(self, datasets, tmp_path):
         with rejects(r"PlannedLoader loads a TokenDataset"):

@@ -28,6 +28,7 @@ from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.loaders.batch_columns import choose_columns, pad_rows
 from tokjax.datasets.loaders.fetch_ahead import ShardFetcher
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
+from tokjax.datasets.loaders.schedules import list_datasets
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -220,8 +221,7 @@ class Loader(ABC, Generic[Source, Batch]):
         weights: Iterable[float] | None = None,
         columns: ColumnChoice = None,
     ) -> None:
-        received: Any = dataset if isinstance(dataset, (list, tuple)) else [dataset]
-        self.datasets: tuple[Source, ...] = tuple(received)
+        self.datasets: tuple[Source, ...] = tuple(list_datasets(dataset))
         self._check_datasets()
         self.seed = check_int("seed", seed)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
@@ -249,9 +249,10 @@ class Loader(ABC, Generic[Source, Batch]):
             raise InvalidArgumentError("a loader needs a dataset; got none")
         for dataset in self.datasets:
             if not isinstance(dataset, self._dataset_type):
+                advice = "; pass open_dataset(result.path)" if hasattr(dataset, "_fields") else ""
                 raise InvalidArgumentError(
                     f"{type(self).__name__} loads a {self._dataset_type.__name__}, as returned by "
-                    f"open_dataset, not a {type(dataset).__name__}"
+                    f"open_dataset, not a {type(dataset).__name__}{advice}"
                 )
         if not any(map(len, self.datasets)):
             raise InvalidArgumentError(
@@ -269,6 +270,12 @@ class Loader(ABC, Generic[Source, Batch]):
         """Returns the fingerprints of the tokenizers whose ids are loaded."""
         fingerprints = {dataset.manifest.plan.tokenizer_fingerprint for dataset in self.datasets}
         return {fingerprint for fingerprint in fingerprints if fingerprint is not None}
+
+    def __copy__(self) -> Self:
+        """Returns a loader at the same step, which then has a position of its own."""
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__, _position=_Position(self.step))
+        return copied
 
     @property
     def step(self) -> int:
@@ -465,6 +472,7 @@ class Loader(ABC, Generic[Source, Batch]):
         if not callable(function):
             raise InvalidArgumentError(f"function must be a function of a batch, not {function!r:.100}")
         view: Any = copy.copy(self)
+        view._position = self._position
         view._functions = (*self._functions, function)
         return view  # type: ignore[no-any-return]
 
@@ -494,7 +502,6 @@ class Loader(ABC, Generic[Source, Batch]):
                 f"make it a multiple of {count}"
             )
         shard = copy.copy(self)
-        shard._position = _Position(self.step)
         shard._process_index, shard._process_count = index, count
         return shard
 

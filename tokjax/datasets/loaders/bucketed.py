@@ -302,7 +302,8 @@ class TokenBudgetLoader(_LengthBucketedLoader):
             max_shapes: maximum number of lengths. More lengths mean less padding, but more compilations.
             rows_multiple_of: number that the rows of a batch are a multiple of; the number of processes must
                 divide it.
-            **options: options of all loaders, as for `BucketedLoader`, but `drop_last` is `False` by default.
+            **options: options of all loaders, as for `PackedTokenLoader`, but `drop_last` is `False` by
+                default.
 
         Raises:
             InvalidArgumentError: an argument is invalid, `rows_multiple_of` documents cost more than the

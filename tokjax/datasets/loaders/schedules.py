@@ -414,9 +414,14 @@ def flatten_sources(sources: Sources) -> tuple[list[str], list[TokenDataset], Tr
     if isinstance(sources, Mapping):
         tree = visit("", sources)
     else:
-        received: Any = sources if isinstance(sources, (list, tuple)) else [sources]
-        tree = [visit(str(i), each) for i, each in enumerate(received)]
+        tree = [visit(str(i), each) for i, each in enumerate(list_datasets(sources))]
     return names, datasets, tree
+
+
+def list_datasets(sources: Any) -> Sequence[Any]:
+    """Returns one or several datasets as a sequence. A named tuple, as of `write_dataset`, is one of them."""
+    is_sequence = isinstance(sources, (list, tuple)) and not hasattr(sources, "_fields")
+    return sources if is_sequence else [sources]
 
 
 def compute_shares(names: Sequence[str], weights: Weights) -> tuple[Fraction, ...]:
