@@ -40,7 +40,7 @@ from tokjax.errors import Hint, InvalidArgumentError, TokjaxError, make_overwrit
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -232,26 +232,14 @@ def sync_directory(directory: Path) -> None:
 
 
 def compute_json_checksum(values: object, default: Callable[[Any], Any] | None = None) -> str:
-    """Returns `"sha256:"` and the hexadecimal SHA-256 of JSON values in canonical form.
+    """Returns `"sha256:"` and the hexadecimal SHA-256 of JSON values with sorted keys and no whitespace.
 
     Args:
         values: the values.
         default: function that converts other values to JSON values, as for `json.dumps`.
     """
-    return compute_json_pieces_checksum([format_canonical_json(values, default)])
-
-
-def format_canonical_json(values: object, default: Callable[[Any], Any] | None = None) -> str:
-    """Returns JSON values in canonical form: sorted keys, no whitespace, ASCII escapes."""
-    return json.dumps(values, sort_keys=True, separators=(",", ":"), default=default)
-
-
-def compute_json_pieces_checksum(pieces: Iterable[str]) -> str:
-    """Returns the checksum of `compute_json_checksum` for pieces of canonical JSON."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece.encode("ascii"))
-    return "sha256:" + digest.hexdigest()
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), default=default)
+    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
 def compute_file_sha256(path: Path) -> str:

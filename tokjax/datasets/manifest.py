@@ -36,18 +36,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field as dataclass_field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
 from tokjax._util.atomic_files import (
     NotRegularFileError,
-    compute_json_pieces_checksum,
-    format_canonical_json,
+    compute_json_checksum,
     get_identity,
     open_regular,
     write_atomically,
@@ -65,7 +62,7 @@ from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, DatasetMi
 from tokjax.models.characters import byte_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -102,8 +99,7 @@ class FileRecord(NamedTuple):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(NamedTuple):
     """Description of one shard, which contains complete documents.
 
     Attributes:
@@ -137,73 +133,6 @@ class Shard:
     def num_source_documents(self) -> int:
         """Number of documents of the source, also those that were left out."""
         return self.num_documents + self.num_dropped_documents
-
-
-class ShardTable(Sequence[Shard]):
-    """Sequence of shards that takes about 270 bytes per shard, where an object takes 2,000.
-
-    A `Shard` is built each time one is read.
-
-    Args:
-        rows: shards, from `pack_shard`.
-    """
-
-    def __init__(self, rows: Sequence[bytes]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        """Returns the number of shards."""
-        return len(self._rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Returns a shard, or a tuple of shards for a slice."""
-        rows = self._rows[index]
-        return tuple(map(unpack_shard, rows)) if isinstance(index, slice) else unpack_shard(rows)
-
-    def __eq__(self, other: object) -> bool:
-        """Returns whether another sequence has equal shards."""
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        """Returns a hash that is the same for equal tables."""
-        return hash(tuple(self._rows))
-
-    @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """The counts in `TOTALS` of each shard, shape `(shards, counts)`."""
-        places = [Shard.__slots__.index(name) for name in TOTALS]
-        shards = map(marshal.loads, self._rows)
-        return np.array([[shard[i] for i in places] for shard in shards], np.int64).reshape(-1, len(places))
-
-
-def pack_shard(shard: Shard) -> bytes:
-    """Returns a shard as a row of a `ShardTable`: its values, in which digests are bytes."""
-    files = {name: (nbytes, _pack_digest(sha256)) for name, (nbytes, sha256) in shard.files.items()}
-    packed = {"source_sha256": _pack_digest(shard.source_sha256), "files": files}
-    return marshal.dumps([packed.get(name, getattr(shard, name)) for name in Shard.__slots__])
-
-
-def unpack_shard(row: bytes) -> Shard:
-    """Returns a shard from a row of a `ShardTable`. Inverse of `pack_shard`."""
-    values = dict(zip(Shard.__slots__, marshal.loads(row), strict=True))
-    values["source_sha256"] = _unpack_digest(values["source_sha256"])
-    values["files"] = {
-        name: FileRecord(nbytes, _unpack_digest(sha256)) for name, (nbytes, sha256) in values["files"].items()
-    }
-    return Shard(**values)
-
-
-def _pack_digest(sha256: str) -> str | bytes:
-    """Returns a digest as bytes; other values, of a manifest that no writer wrote, as they are."""
-    try:
-        digest = bytes.fromhex(sha256)
-    except (TypeError, ValueError):
-        return sha256
-    return digest if digest.hex() == sha256 else sha256
-
-
-def _unpack_digest(digest: str | bytes) -> str:
-    return digest.hex() if isinstance(digest, bytes) else digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +179,12 @@ class Manifest:
     plan: Plan
     tokenizer_file: str | None
     source: dict[str, Any] | None
-    shards: Sequence[Shard]
+    shards: tuple[Shard, ...]
     files: dict[str, FileRecord]
     num_skipped: int = 0
 
     def get_counts(self, name: str) -> NDArray[np.int64]:
         """Returns one of the counts named in `TOTALS`, for each shard."""
-        if isinstance(self.shards, ShardTable):
-            return self.shards.counts[:, TOTALS.index(name)]
         return np.array([getattr(shard, name) for shard in self.shards], np.int64)
 
     def get_total(self, name: str) -> int:
@@ -304,8 +231,7 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of the plan and the shards. Datasets with the same contents have the same digest."""
-        plan = format_canonical_json(describe_plan(self.plan))
-        return compute_json_pieces_checksum(["[", plan, ",", *_iter_canonical_shards(self.shards), "]"])
+        return compute_json_checksum([describe_plan(self.plan), list(map(describe_shard, self.shards))])
 
     @property
     def all_files(self) -> dict[str, FileRecord]:
@@ -339,16 +265,10 @@ def seal_contents(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
     has_columns = "columns" in contents.get("plan", ())
     version = COLUMNS_VERSION if has_columns else SCHEMA_VERSION
     contents = {"format": format_, "schema_version": version, **contents}
-    return contents | {"checksum": _compute_checksum(contents)}
+    return contents | {"checksum": compute_json_checksum(contents)}
 
 
-def unseal_contents(
-    data: bytes,
-    path: object,
-    format_: str,
-    hint: Hint,
-    parse: Callable[[bytes], dict[str, Any]] = json.loads,
-) -> dict[str, Any]:
+def unseal_contents(data: bytes, path: object, format_: str, hint: Hint) -> dict[str, Any]:
     """Parses a JSON object from `seal_contents`, and checks its format, version and checksum.
 
     Args:
@@ -356,7 +276,6 @@ def unseal_contents(
         path: path of the file, for error messages.
         format_: expected format name.
         hint: hint of the error if the file is damaged.
-        parse: function that parses JSON.
 
     Returns:
         The object without format, version and checksum.
@@ -366,7 +285,7 @@ def unseal_contents(
         DatasetCorruptError: the file is damaged or was altered.
     """
     try:
-        contents: dict[str, Any] = parse(data)
+        contents: dict[str, Any] = json.loads(data)
         if not isinstance(contents, dict):
             raise TypeError(f"expected a JSON object, not a {type(contents).__name__}")
         named_format = contents.pop("format")
@@ -385,7 +304,7 @@ def unseal_contents(
         )
     stored = contents.pop("checksum", None)
     try:
-        actual = _compute_checksum({"format": named_format, "schema_version": version, **contents})
+        actual = compute_json_checksum({"format": named_format, "schema_version": version, **contents})
     except (TypeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error!r}", hint=hint) from error
     if stored != actual:
@@ -393,43 +312,6 @@ def unseal_contents(
             f"{path} was altered: it records checksum {stored!r}, its contents have {actual!r}", hint=hint
         )
     return contents
-
-
-def _compute_checksum(contents: dict[str, Any]) -> str:
-    """Returns the checksum of a JSON object.
-
-    The entries of `"shards"` are serialized one at a time, so that a manifest with many shards needs little
-    memory.
-    """
-
-    def iter_pieces() -> Iterator[str]:
-        for key in sorted(contents):
-            yield f"{',' if key != min(contents) else '{'}{format_canonical_json(key)}:"
-            if key == "shards":
-                yield from _iter_canonical_shards(contents[key])
-            else:
-                yield format_canonical_json(contents[key])
-        yield "}"
-
-    return compute_json_pieces_checksum(iter_pieces())
-
-
-def _iter_canonical_shards(shards: Sequence[Any]) -> Iterator[str]:
-    """Iterates over the canonical JSON of a list of shards, in pieces.
-
-    They are objects, rows, or dicts. In a damaged manifest, any JSON value is serialized as it is.
-    """
-    if not isinstance(shards, Sequence) or isinstance(shards, str):
-        yield format_canonical_json(shards)
-        return
-    yield "["
-    for index, shard in enumerate(shards):
-        yield ("," if index else "") + format_canonical_json(
-            describe_shard(unpack_shard(shard) if isinstance(shard, bytes) else shard)
-            if isinstance(shard, (Shard, bytes))
-            else shard
-        )
-    yield "]"
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -442,7 +324,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 def describe_shard(shard: Shard) -> dict[str, Any]:
     """Returns a shard as JSON values."""
-    return _omit_zero({name: getattr(shard, name) for name in Shard.__slots__})
+    return _omit_zero(shard._asdict())
 
 
 def _omit_zero(described: dict[str, Any]) -> dict[str, Any]:
@@ -510,15 +392,13 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
         DatasetMismatchError: the format or the version is a different one.
         DatasetCorruptError: the manifest is damaged or was altered.
     """
-    contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN, _parse_json)
+    contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN)
     try:
         totals = {name: contents.pop(name) for name in TOTALS if name in contents or name != DROPPED}
         plan = Plan(**contents.pop("plan"))
-        rows = [
-            row if isinstance(row, bytes) else pack_shard(parse_shard(row)) for row in contents.pop("shards")
-        ]
+        shards = tuple(map(parse_shard, contents.pop("shards")))
         files = parse_file_records(contents.pop("files"))
-        manifest = Manifest(plan=plan, shards=ShardTable(rows), files=files, **contents)
+        manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
         _check_types(manifest)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} has a missing or invalid field: {error}") from error
@@ -528,21 +408,6 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
                 f"{path}: the total {name} is {total}, but its shards add up to {getattr(manifest, name)}"
             )
     return manifest
-
-
-def _parse_json(data: bytes) -> Any:
-    """Parses the JSON of a manifest. Each shard becomes a row of a `ShardTable` as soon as it is parsed."""
-    return json.loads(data, object_pairs_hook=_pack_if_shard)
-
-
-def _pack_if_shard(pairs: list[tuple[str, Any]]) -> dict[str, Any] | bytes:
-    described = dict(pairs)
-    if described.keys() | {DROPPED} != {*Shard.__slots__}:
-        return described
-    try:
-        return pack_shard(parse_shard(described))
-    except (TypeError, ValueError, AttributeError):  # (rejected when the shards are parsed)
-        return described
 
 
 _SIZES = [[str, int]]
@@ -606,7 +471,7 @@ def _check_types(manifest: Manifest) -> None:
     _check("tokenizer_file", manifest.tokenizer_file, manifest.tokenizer_file in (None, *manifest.files))
     _check_files(manifest.files)
     names = set()
-    for shard in manifest.shards:  # (one pass: a `ShardTable` builds each object on access)
+    for shard in manifest.shards:
         _check_shard(shard, manifest.plan)
         names.add(shard.name)
     if len(names) != len(manifest.shards):

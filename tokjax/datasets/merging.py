@@ -133,7 +133,7 @@ def _plan_copies(datasets: Sequence[Any]) -> Iterator[_ShardCopy]:
             if not np.array_equal(ids, default_ids):
                 stored = ids.astype(get_unsigned_dtype(int(ids.max(initial=0))))
                 files[name + _DOC_IDS] = write_array(None, [stored], stored.dtype)
-            copied = replace(shard, name=name, files=files, is_numbered=is_numbered or stored is None)
+            copied = shard._replace(name=name, files=files, is_numbered=is_numbered or stored is None)
             yield _ShardCopy(dataset._files, shard, copied, stored)
             start += len(ids)
             index += 1
