@@ -20,7 +20,6 @@ PATH_FUNCTIONS = {
     "write_dataset": lambda path, _: tokjax.write_dataset(["a"], PACKED, path),
     "open_dataset": lambda path, _: tokjax.open_dataset(path),
     "merge_datasets": lambda path, data: tokjax.datasets.merge_datasets([data, data], path),
-    "rebuild_dataset": lambda path, _: tokjax.datasets.rebuild_dataset(path, trust_source=True),
     "export_dataset": lambda path, data: tokjax.datasets.export_dataset(
         tokjax.open_dataset(data), path, "npy"
     ),

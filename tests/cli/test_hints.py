@@ -78,15 +78,6 @@ def test_hint_for_cased_vocabularies_works(records, tmp_path):
     assert " A " in get_output("inspect", "A", "-t", tmp_path / "vocab.txt")
 
 
-def test_merged_dataset_can_not_be_rebuilt(records, tmp_path):
-    get_output(
-        "pack", records, "-t", tmp_path / "t.json", "--text-column", "body", "-o", tmp_path / "a", "-q"
-    )
-    get_output("merge", tmp_path / "a", tmp_path / "a", "-o", tmp_path / "b")
-    stderr = run_rejected("rebuild", tmp_path / "b", "--overwrite")
-    assert "run tokjax pack FILES --out PATH --overwrite" in stderr
-
-
 def iter_shell_hints():
     """Yields the `shell` argument of each `Hint` in the library, without formatted values."""
     sources = (path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py")))

@@ -249,13 +249,6 @@ def test_interrupted_command_resumes(shell, tmp_path, monkeypatch):
         assert path.read_bytes() == (tmp_path / "d" / path.name).read_bytes()
 
 
-def test_rebuild_requires_overwrite(shell, tmp_path):
-    shell(f"pack c.txt -t t.json --eos-token {EOS} -q -o OUT/d")
-    assert "d exists; to replace it, pass --overwrite" in shell("rebuild OUT/d -q", code=1)
-    shell(f"rebuild OUT/d -q --overwrite --trust-source -t t.json --eos-token {EOS}")
-    assert tokjax.open_dataset(tmp_path / "d").num_documents == 40
-
-
 def test_help_of_each_command(shell):
     overview = shell("--help")
     for name, command in typer.main.get_group(app).commands.items():

@@ -302,9 +302,6 @@ def test_dataset_commands(tmp_path):
     without = run("convert", tmp_path / "x.bin", "-o", tmp_path / "again")
     assert without.returncode == 1
     assert b"pass --tokenizer FILE" in without.stderr
-    text.write_text("low</s>")
-    get_output("rebuild", tmp_path / "data", "--overwrite", "--trust-source")
-    assert len(tokjax.open_dataset(tmp_path / "data")) == 1
 
 
 def test_documents_that_are_too_long_for_a_megatron_index(tmp_path, monkeypatch):

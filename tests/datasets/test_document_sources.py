@@ -71,7 +71,6 @@ class TestSources:
             (lines, str(table), [lines], tokjax.corpus.text_files(lines, field="body"))
         ):
             assert self.read(source, tmp_path / f"{i}", text_column="body") == list(self.texts)
-        tokjax.datasets.rebuild_dataset(tmp_path / "0", trust_source=True)
         assert tokjax.open_dataset(tmp_path / "0").manifest.source["field"] == "body"
         with rejects("text_column is 'body', and the source has field='title'; pass"):
             self.read(tokjax.corpus.text_files(lines, field="title"), tmp_path / "none", text_column="body")
@@ -155,7 +154,6 @@ class TestBadRecords:
         for i, field in enumerate(fields):
             written = tokjax.write_dataset(tmp_path / name, field, tmp_path / f"{i}", skip_bad_records=True)
             assert written.num_skipped == count
-            tokjax.datasets.rebuild_dataset(tmp_path / f"{i}", trust_source=True)
             merged = tokjax.datasets.merge_datasets([tmp_path / f"{i}"] * 2, tmp_path / f"merged {i}")
             assert merged.num_skipped == 2 * count
             assert list(tokjax.open_dataset(tmp_path / f"{i}")) == texts

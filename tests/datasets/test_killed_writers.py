@@ -40,10 +40,7 @@ def root(tmp_path):
     return tmp_path / "root"
 
 
-@pytest.mark.parametrize(
-    "writer",
-    ["write", pytest.param("merge", marks=pytest.mark.slow), pytest.param("rebuild", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("writer", ["write", pytest.param("merge", marks=pytest.mark.slow)])
 def test_replacing_a_dataset(writer, template, root, tmp_path):
     (tmp_path / "old.txt").write_text("old text")
     tokjax.write_dataset(str(tmp_path / "old.txt"), FIELD, template / "data")
@@ -52,7 +49,6 @@ def test_replacing_a_dataset(writer, template, root, tmp_path):
     replace, documents = {
         "write": (lambda: tokjax.write_dataset(["new"], FIELD, data, overwrite=True), 1),
         "merge": (lambda: tokjax.datasets.merge_datasets([tmp_path / "part"] * 2, data, overwrite=True), 2),
-        "rebuild": (lambda: tokjax.datasets.rebuild_dataset(data, trust_source=True), 1),
     }[writer]
     for point in count_kill_points(replace, lambda: restore_directory(template, root)):
         if data.exists():

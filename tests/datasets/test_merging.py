@@ -1,9 +1,8 @@
-"""Tests of merging and rebuilding datasets."""
+"""Tests of merging datasets."""
 
 import pytest
 
 import tokjax
-from tests.cli.test_commands import run
 from tests.conftest import CORPUS
 from tests.datasets.test_conversion import TOKENIZER
 from tests.support.rejections import rejects
@@ -76,60 +75,7 @@ def test_moved_source_files(tmp_path):
     text, moved = tmp_path / "a.txt", tmp_path / "b.txt"
     text.write_text("low|lower")
     tokjax.write_dataset(text, tokjax.RawTextField(), tmp_path / "data", separator="|")
+    written = (tmp_path / "data" / "manifest.json").stat()
     text.rename(moved)
     tokjax.write_dataset(moved, tokjax.RawTextField(), tmp_path / "data", separator="|")  # (writes nothing)
-    with rejects(r"data can't be rebuilt, since a source file is missing: .*a\.txt' is not a file; restore"):
-        tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
-
-
-def test_rebuild_after_the_source_changed(tmp_path):
-    text = tmp_path / "a.txt"
-    text.write_text("low|lower")
-    field = tokjax.TokenizedTextField(TOKENIZER, max_tokens=5)
-    tokjax.write_dataset(text, field, tmp_path / "data", separator="|")
-    text.write_text("low|lower|lowest")
-    (tmp_path / "data" / "shard-00000.tokens.npy").unlink()  # (a damaged dataset can be rebuilt)
-    tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
-    dataset = tokjax.open_dataset(tmp_path / "data")
-    assert len(dataset) == 3
-    assert dataset.field == field
-    other = tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"])
-    tokjax.datasets.rebuild_dataset(tmp_path / "data", other, trust_source=True)
-    assert tokjax.open_dataset(tmp_path / "data").vocab_size == 257
-    tokjax.write_dataset(["a"], field, tmp_path / "other")
-    with pytest.raises(tokjax.errors.DatasetIncompleteError, match="was not written from files"):
-        tokjax.datasets.rebuild_dataset(tmp_path / "other", trust_source=True)
-
-
-def test_rebuild_requires_trust_source(tmp_path):
-    texts = [tmp_path / f"{i}.txt" for i in range(7)]
-    for text in texts:
-        text.write_text("low")
-    tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data")
-    named = (
-        r"rebuilt from the files that its manifest lists: '.*/0\.txt', .*'.*/4\.txt' and 2 more; to read them"
-    )
-    with rejects(f"{named}, pass trust_source=True, and for other"):
-        tokjax.datasets.rebuild_dataset(tmp_path / "data")
-    result = run("rebuild", tmp_path / "data", "--overwrite")
-    assert result.returncode == 1
-    assert b"to read them, pass --trust-source, and for other files run tokjax pack" in result.stderr
-
-
-def test_merged_shards_are_copied_atomically(tmp_path, monkeypatch):
-    tokjax.write_dataset(["a text"], tokjax.PackedTokenField(TOKENIZER), tmp_path / "data")
-    tokenizer = tmp_path / "data" / "tokenizer.tokjax.json"
-    shard = tmp_path / "data" / "shard-00000.tokens.npy"
-    synced, real = [], tokjax._util.atomic_files.os.fsync
-    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(descriptor) or real(descriptor))
-    tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "merged")
-    assert len(synced) >= 4  # (at least one per file)
-    shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
-    for file in (shard, tokenizer):
-        with pytest.raises(
-            tokjax.errors.DatasetCorruptError, match=rf"{file.name} was altered: its SHA-256 is"
-        ):
-            tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "again")
-        shard.write_bytes((tmp_path / "merged" / shard.name).read_bytes())
-        tokenizer.write_bytes(tokenizer.read_bytes().replace(b"</s>", b"</t>"))
-    assert not (tmp_path / "again.incomplete").exists()
+    assert (tmp_path / "data" / "manifest.json").stat() == written

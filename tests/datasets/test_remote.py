@@ -78,7 +78,6 @@ def test_functions_that_reject_urls(url, tmp_path):
     for call in (
         lambda: tokjax.datasets.merge_datasets([url], tmp_path / "x"),
         lambda: tokjax.datasets.merge_datasets([tmp_path], url),
-        lambda: tokjax.datasets.rebuild_dataset(url),
         lambda: tokjax.datasets.export_dataset(tokjax.open_dataset(url), url + ".bin"),
         lambda: tokjax.datasets.convert_dataset(tmp_path / "x.bin", FIELDS["packed"].tokenizer, url),
         lambda: tokjax.save_tokenizer(FIELDS["packed"].tokenizer, url),
@@ -167,7 +166,7 @@ def test_sources_at_urls(url, tmp_path):
     assert [name.rsplit("/", 1)[-1] for name in names] == ["a.txt", "b.txt"]
     assert all("://" in name for name in names)
     system.pipe_file(f"{root}/a.txt", b"other")
-    tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
+    tokjax.write_dataset(pattern, FIELDS["raw"], tmp_path / "data", separator="|", overwrite=True)
     assert list(tokjax.open_dataset(tmp_path / "data")) == ["other", "low", "lower"]
     assert count_pretokens(f"{url}/b.txt", progress=False).nbytes == 9
     assert list(tokjax.corpus.read_documents(pattern, None)) == [b"other", b"low|lower"]

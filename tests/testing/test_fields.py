@@ -1,4 +1,4 @@
-"""Tests of custom fields: the field checks, and writing, reading, merging and rebuilding datasets."""
+"""Tests of custom fields: the field checks, and writing, reading and merging datasets."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -60,16 +60,6 @@ def test_datasets_are_written_and_read(corpus, tmp_path):
     assert loader.batch_at(0).ids.shape == (3, 4)
     tokjax.datasets.merge_datasets([tmp_path / "custom"] * 2, tmp_path / "merged")
     assert len(tokjax.open_dataset(tmp_path / "merged")) == 4 * len(corpus)
-
-
-def test_datasets_are_rebuilt_from_their_files(tmp_path):
-    (tmp_path / "a.txt").write_text("one\n\ntwenty-two")
-    tokjax.write_dataset(
-        tokjax.corpus.text_files(tmp_path / "a.txt"), FIELD, tmp_path / "custom", separator="\n\n"
-    )
-    (tmp_path / "a.txt").write_text("three")
-    tokjax.datasets.rebuild_dataset(tmp_path / "custom", trust_source=True)
-    assert [row.tolist() for row in tokjax.open_dataset(tmp_path / "custom")] == [encode_expected("three")]
 
 
 def test_worker_processes_write_the_same_dataset(corpus, tmp_path):

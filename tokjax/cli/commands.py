@@ -22,7 +22,7 @@ from rich.text import Text
 import tokjax
 from tokjax._util.atomic_files import reject_home, write_atomically
 from tokjax._util.display import make_visible
-from tokjax.cli.datasets import convert, merge, print_stats, rebuild, stats, verify
+from tokjax.cli.datasets import convert, merge, print_stats, stats, verify
 from tokjax.cli.options import (
     FILES_HELP,
     STDIN,
@@ -282,7 +282,7 @@ def report(
             Console().print(table, "")
 
 
-for command in (stats, verify, merge, convert, rebuild, train, estimate_mixture):
+for command in (stats, verify, merge, convert, train, estimate_mixture):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""The commands for existing datasets: `stats`, `verify`, `merge`, `convert` and `rebuild`."""
+"""The commands for existing datasets: `stats`, `verify`, `merge` and `convert`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tokjax._util.atomic_files import write_atomically
 from tokjax.cli.options import (
     TOKENIZER_HELP,
     EosTokenOption,
-    exit_if_interrupted,
     load_tokenizer_with_eos,
     print_rows,
     show_error,
@@ -165,29 +164,3 @@ def convert(
     sizes = {} if chunk_tokens is None else {"chunk_tokens": chunk_tokens}
     tokjax.datasets.convert_dataset(source, loaded, out, format=kind, overwrite=overwrite, **sizes)
     print_stats(tokjax.open_dataset(out))
-
-
-def rebuild(
-    dataset: DatasetArgument,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenizer", "-t", help=f"New tokenizer. Default: that of the dataset. {TOKENIZER_HELP}"
-        ),
-    ] = None,
-    eos_token: EosTokenOption = None,
-    trust_source: Annotated[
-        bool,
-        typer.Option("--trust-source", help="Read the source files that the manifest of the dataset names."),
-    ] = False,
-    overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Write a dataset again from its source files, after these or the tokenizer have changed."""
-    if Path(dataset).exists() and not overwrite:
-        raise tokjax.errors.InvalidArgumentError(f"{dataset} exists; to replace it, pass --overwrite")
-    loaded = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
-    with exit_if_interrupted("run the same command again to resume after the last finished shard"):
-        tokjax.datasets.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
-    if not quiet:
-        print_stats(tokjax.open_dataset(dataset))

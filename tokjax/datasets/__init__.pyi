@@ -62,7 +62,6 @@ from .loaders.sequences import (
 )
 from .merging import (
     merge_datasets as merge_datasets,
-    rebuild_dataset as rebuild_dataset,
 )
 from .writer import (
     WrittenDataset as WrittenDataset,

@@ -169,8 +169,8 @@ class Manifest:
         plan: settings that the dataset was written with.
         tokenizer_file: name of the file with the saved tokenizer; `None` for raw text, or if its type can't
             be saved.
-        source: files that the documents were read from, as `rebuild_dataset` needs them, or the file that
-            was converted; `None` for an iterable, and for merged datasets.
+        source: files that the documents were read from and how, or the file that was converted; `None` for
+            an iterable, and for merged datasets.
         shards: shards in stream order.
         files: size and checksum of the files that belong to no shard, by file name.
         num_skipped: number of bad records of the source that were skipped; not recorded if it is 0.

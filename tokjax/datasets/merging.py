@@ -1,4 +1,4 @@
-"""Merging of datasets, and rebuilding of a dataset from its source files."""
+"""Merging of datasets."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ import numpy as np
 
 from tokjax._util.atomic_files import finish_replacement, resolve
 from tokjax._util.urls import reject_urls
-from tokjax.corpus.files import text_files
-from tokjax.datasets.columns import parse_columns
 from tokjax.datasets.dataset_types import open_dataset
 from tokjax.datasets.directories import DATASET
 from tokjax.datasets.fields.base import get_unsigned_dtype
-from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.manifest import Manifest, Plan, read_manifest, write_manifest
+from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.shard_writing import write_array
-from tokjax.datasets.writer import WrittenDataset, write_dataset, write_once
+from tokjax.datasets.writer import WrittenDataset, write_once
 from tokjax.errors import (
-    DatasetIncompleteError,
     DatasetMismatchError,
-    Hint,
     InvalidArgumentError,
 )
-from tokjax.formats.tokjax_json import read_tokjax
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,10 +32,6 @@ if TYPE_CHECKING:
     from tokjax.datasets.manifest import Shard
 
 
-_SHOWN_FILES = 5
-_WRITE_AGAIN = Hint(
-    "write_dataset(SOURCE, FIELD, PATH, overwrite=True)", "tokjax pack FILES --out PATH --overwrite"
-)
 _DOC_IDS = ".doc_id.npy"
 """End of the name of the file with the ids of the documents of a shard."""
 
@@ -157,79 +147,6 @@ def _write_copies(
         first.copy(name, record, directory / name)
     write_manifest(directory, manifest)
     return manifest
-
-
-def rebuild_dataset(
-    path: str | os.PathLike[str],
-    tokenizer: Any = None,
-    *,
-    trust_source: bool = False,
-    progress: bool = True,
-) -> WrittenDataset:
-    """Writes a dataset again from its source files, after these or the tokenizer have changed.
-
-    The existing dataset remains until the new one is complete.
-
-    The manifest lists the source files. A manifest from someone else can list any file that this process can
-    read, and any URL. They are therefore read only with `trust_source=True`. Without it, the error lists
-    them.
-
-    Args:
-        path: directory of the dataset.
-        tokenizer: tokenizer to encode with; `None` for the one that is saved in the dataset.
-        trust_source: whether to read the files that the manifest lists.
-        progress: whether to show a progress bar on standard error.
-
-    Returns:
-        The counts of the new dataset, and its path.
-
-    Raises:
-        DatasetIncompleteError: the dataset was not written from files.
-        InvalidArgumentError: `trust_source` is not set, or a source file no longer exists.
-    """
-    reject_urls(path)
-    directory = resolve(path)
-    finish_replacement(directory, DATASET)
-    manifest = read_manifest(directory)  # (other files may be damaged: a reason to rebuild the dataset)
-    plan, source = manifest.plan, manifest.source
-    if source is None or "files" not in source:
-        raise DatasetIncompleteError(
-            f"{directory} was not written from files, so its source is unknown",
-            hint=Hint(f"call {_WRITE_AGAIN.python}", f"run {_WRITE_AGAIN.shell}"),
-        )
-    names = [name for name, _ in source["files"]]
-    if not trust_source:
-        more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
-        raise InvalidArgumentError(
-            f"{directory} would be rebuilt from the files that its manifest lists: "
-            f"{', '.join(map(repr, names[:_SHOWN_FILES]))}{more}",
-            hint=Hint(
-                f"to read them, pass trust_source=True, and for other files call {_WRITE_AGAIN.python}",
-                f"to read them, pass --trust-source, and for other files run {_WRITE_AGAIN.shell}",
-            ),
-        )
-    chosen = tokenizer
-    if tokenizer is None and manifest.tokenizer_file is not None:
-        chosen = read_tokjax(directory / manifest.tokenizer_file)
-    try:
-        files = text_files(names, field=source["field"], format=source["format"])
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(
-            f"{directory} can't be rebuilt, since a source file is missing: {error.message}",
-            hint=Hint(
-                f"restore it, or call {_WRITE_AGAIN.python}", f"restore it, or run {_WRITE_AGAIN.shell}"
-            ),
-        ) from error
-    return write_dataset(
-        files,
-        make_field(plan.type_id, plan.options, chosen, parse_columns(plan.columns)),
-        directory,
-        separator=source["separator"],
-        shard_size=plan.shard_size,
-        skip_bad_records=manifest.num_skipped > 0,
-        overwrite=True,
-        progress=progress,
-    )
 
 
 def _check_alike(first: Path, plan: Plan, other: Path, other_plan: Plan) -> None:
