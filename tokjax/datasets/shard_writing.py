@@ -110,6 +110,10 @@ class WriteJob(NamedTuple):
     read_nbytes: int = 0
     report: ReadingReport = ReadingReport()
 
+    def remove(self, batch: Batch, report: ReadingReport) -> WriteJob:
+        """Returns the job after a batch with this report was taken from it."""
+        return self._replace(read_nbytes=self.read_nbytes + batch.read_nbytes, report=self.report.add(report))
+
     def fix_date(self, recorded: Plan | None) -> WriteJob:
         """Returns the job with the date of the dataset, if its field needs one.
 

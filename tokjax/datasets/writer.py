@@ -113,9 +113,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from tokjax.corpus.sources import ReadingReport
     from tokjax.datasets.directories import Directory
-    from tokjax.datasets.document_sources import Batch, DocumentDigests
+    from tokjax.datasets.document_sources import Batch
 
 DEFAULT_SHARD_SIZE = 30_000_000
 """Number of ids per shard. Not larger, because nothing is encoded while the last shard is written."""
@@ -449,8 +448,15 @@ def _resume(job: WriteJob, directory: Directory, *, overwrite: bool) -> tuple[Wr
     new_job = job.fix_date(None)
     try:
         progress = _find_progress(directory)
-        job = job.fix_date(None if progress is None else progress.plan)
-        finished = _get_finished_shards(progress, job.plan, directory)
+        if progress is None:
+            return new_job, ()
+        job = job.fix_date(progress.plan)
+        message = f"{directory} was started"
+        _compare_plans(job.plan, progress.plan, message, _RESTART_HINT, DatasetMismatchError)
+        finished = progress.shards
+        if finished and finished[-1].num_items < job.plan.shard_size:
+            # A shard below the shard size was the last one. The source may have more documents by now.
+            finished = finished[:-1]
         _check_files(directory, finished)
     except DatasetError:
         if not overwrite:
@@ -460,7 +466,7 @@ def _resume(job: WriteJob, directory: Directory, *, overwrite: bool) -> tuple[Wr
     if difference is None:
         return remaining, finished
     message = f"{directory} was started with another source ({difference}); pass the same one"
-    if not (overwrite or (progress is not None and progress.source_changed)):
+    if not (overwrite or progress.source_changed):
         raise DatasetMismatchError(message, hint=_RESTART_HINT)
     if job.restart is None:
         raise DatasetMismatchError(
@@ -589,24 +595,14 @@ def _add_progress(directory: Path, shard: Shard) -> None:
         os.fsync(file.fileno())
 
 
-def _get_finished_shards(progress: _Progress | None, plan: Plan, directory: Directory) -> tuple[Shard, ...]:
-    """Returns the shards to keep, after comparing the plans.
-
-    Raises:
-        DatasetMismatchError: the interrupted writer had another plan.
-    """
-    if progress is None:
-        return ()
-    _compare_plans(plan, progress.plan, f"{directory} was started", _RESTART_HINT, DatasetMismatchError)
-    finished = progress.shards
-    if finished and finished[-1].num_items < plan.shard_size:
-        # A shard below the shard size was the last one. The source may have more documents by now.
-        return finished[:-1]
-    return finished
-
-
 def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | None, WriteJob]:
     """Compares the documents of a job with finished shards.
+
+    Workers are some batches ahead. The batches that were compared are removed from a copy of the iterator:
+
+        shards       0 0 0 1 1 1 1 1
+        batches      a a b b b c c c c d        c has documents of shard 1, and one that remains
+        copy                   c c c c d        remaining: the last document of c, and d
 
     Returns:
         A description of the first difference, or `None`, and the job with the documents that remain.
@@ -619,22 +615,34 @@ def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | No
         closing(map_batches(job._replace(batches=to_read), "digest")) as results,
         show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance,
     ):
-        documents = _DigestedDocuments(results, unread)
+        position = start = stop = 0  # documents that were compared, and bounds of the current batch
+        complete = job
         for shard in shards:
-            first, digest = documents.position, documents.read(shard.num_source_documents)
-            if documents.position < first + shard.num_source_documents:
-                return f"it now ends after {documents.position} documents", job
-            if digest != shard.source_sha256:
-                return f"documents {first} to {documents.position - 1} differ", job
-            advance(shard.num_bytes, f"{documents.position:,} documents")
-    return None, documents.remove_read(job)
+            first, end, digest = position, position + shard.num_source_documents, SourceHash()
+            while position < end:
+                if position == stop:
+                    result = next(results, None)
+                    if result is None:
+                        return f"it now ends after {position} documents", job
+                    batch, (digests, report) = result
+                    digests, start, stop = digests.number(position), position, position + len(digests.sha256)
+                    before, complete = complete, complete.remove(next(unread), report)
+                taken = min(stop, end)
+                digest.add(digests.take(position - start, taken - start))
+                position = taken
+            if digest.pop() != shard.source_sha256:
+                return f"documents {first} to {position - 1} differ", job
+            advance(shard.num_bytes, f"{position:,} documents")
+    if position == stop:
+        return None, complete._replace(batches=unread)
+    return None, before._replace(batches=itertools.chain([batch.skip(position - start)], unread))
 
 
 def _catch_error(source: Iterator[Batch]) -> Iterator[Batch | Exception]:
     """Yields the items of a source, and its error.
 
     Workers are some batches ahead. If the source fails there, the documents that are compared are complete,
-    but those that remain are not. So both iterations must raise the error.
+    but those that remain are not. So both iterators must raise the error.
     """
     try:
         yield from source
@@ -646,61 +654,6 @@ def _raise_error(item: Batch | Exception) -> Batch:
     if isinstance(item, Exception):
         raise item
     return item
-
-
-class _DigestedDocuments:
-    """Digests of the documents of a source, read shard by shard.
-
-    Args:
-        results: batches, their digests and reports. Workers are some batches ahead.
-        unread: the same batches, of which those that were read are removed.
-
-    Attributes:
-        position: number of documents that were read.
-    """
-
-    def __init__(
-        self, results: Iterator[tuple[Batch, tuple[DocumentDigests, ReadingReport]]], unread: Iterator[Batch]
-    ) -> None:
-        self.position = self._num_left = 0
-        self._results = results
-        self._unread = unread
-        self._reports: list[tuple[int, ReadingReport]] = []
-
-    def read(self, count: int) -> str:
-        """Reads documents, fewer if the source ends. Returns their digest as in `Shard.source_sha256`."""
-        digest, stop = SourceHash(), self.position + count
-        while self.position < stop and (self._num_left or self._read_batch()):
-            start = len(self._digests.sha256) - self._num_left
-            taken = min(self._num_left, stop - self.position)
-            digest.add(self._digests.take(start, start + taken))
-            self._num_left -= taken
-            self.position += taken
-        return digest.pop()
-
-    def _read_batch(self) -> bool:
-        """Reads the next batch. Returns whether there was one."""
-        result = next(self._results, None)
-        if result is None:
-            return False
-        self._batch, (digests, report) = result
-        self._digests = digests.number(self.position)
-        self._num_left = len(digests.sha256)
-        self._reports.append((self._batch.read_nbytes, report))
-        next(self._unread)
-        return True
-
-    def remove_read(self, job: WriteJob) -> WriteJob:
-        """Returns a job with the documents that were not read."""
-        remaining, complete = self._unread, self._reports
-        if self._num_left:
-            skipped = len(self._digests.sha256) - self._num_left
-            remaining, complete = itertools.chain([self._batch.skip(skipped)], remaining), complete[:-1]
-        report = job.report
-        for _, each in complete:
-            report = report.add(each)
-        read_nbytes = sum(nbytes for nbytes, _ in complete)
-        return job._replace(batches=remaining, read_nbytes=read_nbytes, report=report)
 
 
 def _compare_plans(
