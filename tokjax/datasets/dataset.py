@@ -37,7 +37,7 @@ from tokjax.errors import (
 from tokjax.formats.tokjax_json import parse_tokjax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -194,11 +194,8 @@ class Dataset:
             return TokenColumn(self, description, dtype)
         if name not in self._document_columns:
             values = np.empty(self.num_documents, description.dtype)
-            for i, shard in enumerate(self.manifest.shards):
-                stored = self._load(shard, description)
-                values[self._document_starts[i] : self._document_starts[i + 1]] = description.unpack(
-                    stored, 0, shard.num_documents
-                )
+            for shard, own in self._iter_shards():
+                values[own] = description.unpack(self._load(shard, description), 0, shard.num_documents)
             values.setflags(write=False)
             self._document_columns[name] = values
         values = self._document_columns[name]
@@ -278,12 +275,15 @@ class Dataset:
     def _load_doc_ids(self) -> NDArray[np.uint64]:
         """Returns the ids of all documents, `uint64`, shape `(num_documents,)`."""
         ids = np.arange(self.num_documents, dtype=np.uint64)
-        for i, shard in enumerate(self.manifest.shards):
+        for shard, own in self._iter_shards():
             if _format_file_name(shard, "doc_id") in shard.files:
-                ids[self._document_starts[i] : self._document_starts[i + 1]] = self._load_counts(
-                    shard, "doc_id"
-                )
+                ids[own] = self._load_counts(shard, "doc_id")
         return ids
+
+    def _iter_shards(self) -> Iterator[tuple[Shard, slice]]:
+        """Yields the description of each shard, and the range of its documents."""
+        starts = self._document_starts.tolist()
+        yield from zip(self.manifest.shards, map(slice, starts, starts[1:]), strict=True)
 
     def _load_column(self, column: str) -> NDArray[np.int64]:
         """Returns a column of all documents, `int64`, shape `(num_documents,)`, read-only."""
@@ -293,15 +293,13 @@ class Dataset:
         return values
 
     def _fill(self, values: NDArray[np.int64], column: str) -> None:
-        for i, shard in enumerate(self.manifest.shards):
-            values[self._document_starts[i] : self._document_starts[i + 1]] = self._load_counts(shard, column)
+        for shard, own in self._iter_shards():
+            values[own] = self._load_counts(shard, column)
 
     def _read_document(self, row: SupportsIndex) -> NDArray[Any]:
         """Returns the stored items of one document, shape `(length,)`. A negative row counts from the end."""
-        if self._files.reads_ranges:
-            return self._read_ranges(self._data, [self._find_document(row)])[0]
-        shard, start, stop = self._find_document(row)
-        return self._open(shard, self._data).data[start:stop]
+        [items] = self._read_documents([row])
+        return items
 
     def _read_documents(self, rows: Sequence[SupportsIndex]) -> Iterable[NDArray[Any]]:
         """Returns the stored items of several documents. Ranges of a URL are requested at the same time."""

@@ -13,7 +13,6 @@ adds special tokens, and truncated where ids are truncated.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -52,31 +51,15 @@ Result = TypeVar("Result")
 _ERRORS_OF_TEXTS = (DisallowedSpecialTokenError, InvalidArgumentError)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Document with values of side columns, or document of ids.
-
-    Attributes:
-        content: text, or ids, `int32`, shape `(num_ids,)`.
-        values: values of each column that comes from records, in the dtype of the column, shape
-            `(num_values,)` per token and `()` per document.
-    """
-
-    content: Text | NDArray[np.int32]
-    values: tuple[NDArray[Any], ...]
-
-    def __len__(self) -> int:
-        """Returns the number of characters, bytes or ids of the document."""
-        return len(self.content)
-
-
 class Documents(NamedTuple):
     """Batch of documents.
 
     Attributes:
         doc_ids: id of each document, from 0 to 2**64 - 1; `None` for documents of files, which are numbered
             when they are written.
-        texts: text of each document; for all or for none of them a `Record`.
+        contents: text of each document, or its ids, `int32`, shape `(num_ids,)`.
+        values: for each document, the value of each column that comes from records, in the dtype of the
+            column, shape `(num_values,)` per token and `()` per document; empty without such columns.
         get_location: function of the index of a document that returns its file and position, for error
             messages; `None` for the id of the document.
         first: index of the first document, for `get_location`.
@@ -84,7 +67,8 @@ class Documents(NamedTuple):
     """
 
     doc_ids: list[int] | None
-    texts: list[Text | Record]
+    contents: list[Any]
+    values: Sequence[tuple[NDArray[Any], ...]] = ()
     get_location: Callable[[int], str] | None = None
     first: int = 0
     report: ReadingReport = ReadingReport()
@@ -94,11 +78,6 @@ class Documents(NamedTuple):
         """Number of bytes of files that are read for these documents: they are in memory."""
         return 0
 
-    @property
-    def contents(self) -> list[Any]:
-        """Texts or ids of the documents."""
-        return [text.content if isinstance(text, Record) else text for text in self.texts]
-
     def get_name(self, index: int) -> str:
         """Returns the name of a document for error messages."""
         if self.get_location is not None:
@@ -107,16 +86,17 @@ class Documents(NamedTuple):
 
     def skip(self, count: int) -> Documents:
         """Returns the documents without the first ones."""
-        return self.take(count, len(self.texts))._replace(report=self.report)
+        return self.take(count, len(self.contents))._replace(report=self.report)
 
     def take(self, start: int, stop: int) -> Documents:
         """Returns the documents from `start` to `stop`."""
         doc_ids = None if self.doc_ids is None else self.doc_ids[start:stop]
-        return Documents(doc_ids, self.texts[start:stop], self.get_location, self.first + start)
+        contents, values = self.contents[start:stop], self.values[start:stop]
+        return Documents(doc_ids, contents, values, self.get_location, self.first + start)
 
     def get_values(self, index: int) -> list[NDArray[Any]]:
         """Returns the values of each document for one of the columns that come from records."""
-        return [text.values[index] for text in self.texts if isinstance(text, Record)]
+        return [values[index] for values in self.values]
 
 
 class EncodedDocuments(NamedTuple):
@@ -163,7 +143,7 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
         return _encode_text(field, documents)
     plain, computed, left_out = _encode_rows(field, documents, threads)
     _check_ids(field, plain, documents)
-    rows, num_dropped = plain, np.zeros(len(documents.texts), np.int64)
+    rows, num_dropped = plain, np.zeros(len(documents.contents), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
     elif isinstance(field, ChatField):

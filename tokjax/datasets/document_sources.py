@@ -23,7 +23,7 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, to_utf8
 from tokjax.corpus.files import TextFiles, get_format, get_source_files, has_plain_text
 from tokjax.corpus.readers import Chunk, iter_file_chunks
-from tokjax.corpus.records import RowChunk, find_field
+from tokjax.corpus.records import RowChunk, find_field, gather
 from tokjax.corpus.sources import (
     ReadingReport,
     Source,
@@ -41,7 +41,7 @@ from tokjax.corpus.tables import (
     iter_table_records,
 )
 from tokjax.datasets.columns import IDS_KEY, convert_values, get_record_columns
-from tokjax.datasets.document_encoding import Documents, Record
+from tokjax.datasets.document_encoding import Documents
 from tokjax.datasets.fields.base import TokenField
 from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
 
@@ -63,14 +63,12 @@ DocumentSource: TypeAlias = (
 """Files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
 `(doc_id, record)` pairs; or a table: a `datasets.Dataset`, a dataset of Ray, an Arrow table, dataset or
 stream, a data frame, or an iterable of tables."""
-Document: TypeAlias = tuple[int, Text | Record]
+Content: TypeAlias = "tuple[Text | NDArray[np.int32], tuple[NDArray[Any], ...]]"
+"""Text or ids of a document, and its values of the columns that come from records."""
 Batch: TypeAlias = "Documents | FileDocuments"
 """Consecutive documents that one worker encodes: in memory, or in files."""
 
 DEFAULT_COLUMN = "text"
-_BATCH_DOCUMENTS = 1 << 14
-_MAX_CHUNKS = 1 << 10
-"""Maximum number of files, or of their parts, in a batch."""
 _PROBE_BYTES = 1 << 20
 """Target size of the chunk whose first record shows whether JSON lines hold ids."""
 _ROWS_PER_READ = 1000
@@ -182,7 +180,7 @@ class DocumentReader(NamedTuple):
             content = [IDS_KEY]
         return [name for name in (*content, *(column.name for column in self.columns)) if name in columns]
 
-    def read_record(self, record: Mapping[str, Any] | SourceError, name: str) -> Text | Record | None:
+    def read_record(self, record: Mapping[str, Any] | SourceError, name: str) -> Content | None:
         """Returns the document of a record, with the values of its columns; `None` if its text is `None`.
 
         Args:
@@ -196,8 +194,8 @@ class DocumentReader(NamedTuple):
         if isinstance(record, SourceError):
             raise record
         content = self._read_content(record, name)
-        if content is None or (not self.columns and isinstance(content, (str, bytes))):
-            return content
+        if content is None:
+            return None
         values = []
         for column in self.columns:
             value_name = f"{name}, column {column.name!r}"
@@ -207,7 +205,7 @@ class DocumentReader(NamedTuple):
                 )
             ndim = int(column.per == "token")
             values.append(convert_values(column, record[column.name], value_name, ndim=ndim))
-        return Record(content, tuple(values))
+        return content, tuple(values)
 
     def _read_content(self, record: Mapping[str, Any], name: str) -> Any:
         if self.keys:
@@ -257,7 +255,7 @@ class DocumentReader(NamedTuple):
         return read.skip(batch.num_skipped)
 
     def _read_texts(self, chunks: Sequence[Any]) -> Documents:
-        texts: list[Text | Record] = []
+        texts: list[Text] = []
         locations: list[tuple[int, str]] = []
         report = ReadingReport()
         for chunk in chunks:
@@ -267,10 +265,10 @@ class DocumentReader(NamedTuple):
             )
             texts += documents
             report = report.add(found)
-        return Documents(None, texts, partial(_describe_location, locations), report=report)
+        return Documents(None, texts, (), partial(_describe_location, locations), report=report)
 
     def _read_records(self, chunks: Sequence[Any]) -> Documents:
-        texts: list[Text | Record] = []
+        documents: list[Content] = []
         locations: list[str] = []
         bad: list[TokjaxError] = []
         for chunk in chunks:
@@ -283,9 +281,10 @@ class DocumentReader(NamedTuple):
                     bad.append(error)
                     continue
                 if document is not None:
-                    texts.append(document)
+                    documents.append(document)
                     locations.append(location)
-        return Documents(None, texts, locations.__getitem__, report=ReadingReport().add_skipped(bad))
+        report = ReadingReport().add_skipped(bad)
+        return Documents(None, *_transpose(documents), locations.__getitem__, report=report)
 
 
 def _get_versions(chunks: Sequence[Any]) -> dict[Path, tuple[int, int]]:
@@ -364,24 +363,35 @@ def iter_batches(
         SourceError: a file is damaged.
     """
     if not isinstance(source, TextFiles):
-        yield from batch_documents(_iter_iterable(source, reader), batch_size)
+        yield from _batch_documents(_iter_iterable(source, reader), batch_size)
         return
     choose = None if reader.reads_texts else reader.choose
     separators = [] if choose is not None or reader.separator is None else [reader.separator]
     chunks = iter_file_chunks(source, separators, batch_size, safe_splits=False, choose=choose)
-    gathered: list[Chunk] = []
-    nbytes = 0
-    for chunk in chunks:
-        gathered.append(chunk.load(choose) if in_memory else chunk)
-        nbytes += chunk.nbytes
-        if nbytes >= batch_size or len(gathered) >= _MAX_CHUNKS:
-            yield FileDocuments(tuple(gathered))
-            gathered, nbytes = [], 0
-    if gathered:
-        yield FileDocuments(tuple(gathered))
+    sized = (([chunk.load(choose) if in_memory else chunk], chunk.nbytes, 0) for chunk in chunks)
+    for gathered, _, _ in gather(sized, batch_size):
+        yield FileDocuments(gathered)
 
 
-def _iter_iterable(source: Any, reader: DocumentReader) -> Iterator[Document | TokjaxError]:
+def _transpose(documents: Sequence[Content]) -> tuple[list[Any], list[tuple[NDArray[Any], ...]]]:
+    """Returns the contents of documents, and their values."""
+    return [content for content, _ in documents], [values for _, values in documents]
+
+
+def _batch_documents(
+    documents: Iterator[tuple[int, Content] | TokjaxError], batch_size: int
+) -> Iterator[Documents]:
+    """Groups documents into batches of at least `batch_size` characters, or bytes; reports the errors."""
+    sized = (([each], 0 if isinstance(each, TokjaxError) else len(each[1][0]), 0) for each in documents)
+    for gathered, _, _ in gather(sized, batch_size):
+        found = [each for each in gathered if not isinstance(each, TokjaxError)]
+        bad = [each for each in gathered if isinstance(each, TokjaxError)]
+        contents, values = _transpose([document for _, document in found])
+        report = ReadingReport().add_skipped(bad)
+        yield Documents([doc_id for doc_id, _ in found], contents, values, report=report)
+
+
+def _iter_iterable(source: Any, reader: DocumentReader) -> Iterator[tuple[int, Content] | TokjaxError]:
     """Yields the documents of an iterable, and errors of bad items if these are skipped."""
     kind: str | None = None
     index = 0
@@ -405,18 +415,18 @@ def _iter_iterable(source: Any, reader: DocumentReader) -> Iterator[Document | T
         kind = item_kind
         if document is None:
             continue
-        if isinstance(document, Record) or reader.separator is None:
+        if reader.separator is None or isinstance(document[0], np.ndarray):
             yield index if doc_id is None else doc_id, document
             index += 1
             continue
-        for part in read_documents(iter([document]), reader.separator):
-            yield index, part
+        for part in read_documents(iter([document[0]]), reader.separator):
+            yield index, (part, ())
             index += 1
 
 
 def _read_item(
     item: Any, kind: str, number: int, reader: DocumentReader
-) -> tuple[int | None, Text | Record | None]:
+) -> tuple[int | None, Content | None]:
     """Returns the id of an item of an iterable, if it has one, and its document, if it is not null.
 
     Args:
@@ -444,7 +454,7 @@ def _read_item(
             f"document {number} is a {type(content).__name__} of ids, and not a text; pass records: "
             "({'ids': ids} for ids in SOURCE)"
         )
-    return doc_id, check_text(content, f"document {number}", paths_advice=LIST_PATHS_ADVICE)
+    return doc_id, (check_text(content, f"document {number}", paths_advice=LIST_PATHS_ADVICE), ())
 
 
 def describe_source(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
@@ -457,26 +467,6 @@ def describe_source(source: DocumentSource, separator: str | None) -> dict[str, 
         "field": source.field,
         "separator": separator,
     }
-
-
-def batch_documents(documents: Iterator[Document | TokjaxError], batch_size: int) -> Iterator[Documents]:
-    """Groups documents into batches of at least `batch_size` characters, or bytes; reports the errors."""
-    doc_ids: list[int] = []
-    texts: list[Text | Record] = []
-    report = ReadingReport()
-    batch_length = 0
-    for document in documents:
-        if isinstance(document, TokjaxError):
-            report = report.add_skipped([document])
-            continue
-        doc_ids.append(document[0])
-        texts.append(document[1])
-        batch_length += len(document[1])
-        if batch_length >= batch_size or len(texts) >= _BATCH_DOCUMENTS:
-            yield Documents(doc_ids, texts, report=report)
-            doc_ids, texts, report, batch_length = [], [], ReadingReport(), 0
-    if texts or report.num_skipped:
-        yield Documents(doc_ids, texts, report=report)
 
 
 class DocumentDigests(NamedTuple):
@@ -517,10 +507,10 @@ def compute_digests(documents: Documents) -> DocumentDigests:
         for content in documents.contents
     ]
     digests = [hashlib.sha256(content).digest() for content in contents]
-    for index, text in enumerate(documents.texts):
-        if isinstance(text, Record) and text.values:
-            digests[index] = _add_values(digests[index], text.values)
-    is_text = not (documents.texts and isinstance(documents.contents[0], np.ndarray))
+    for index, values in enumerate(documents.values):
+        if values:
+            digests[index] = _add_values(digests[index], values)
+    is_text = not (contents and isinstance(documents.contents[0], np.ndarray))
     lengths = np.fromiter(map(len, contents), np.int64, len(contents))
     return DocumentDigests(
         None if documents.doc_ids is None else np.array(documents.doc_ids, np.uint64),

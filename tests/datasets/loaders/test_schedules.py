@@ -54,7 +54,7 @@ def test_rows_of_each_step(batch_sizes, block_sizes, shares):
 
 def test_rows_of_a_source_are_spread_over_the_batch():
     schedule = RowSchedule(merge_schedules({0: 8}, {0: 4}, {0: (Fraction(3, 4), Fraction(1, 4))}), [0, 1])
-    assert schedule.locate(0).sources.tolist() == [0, 0, 1, 0, 0, 0, 1, 0]
+    assert schedule.locate(0)[1].tolist() == [0, 0, 1, 0, 0, 0, 1, 0]
 
 
 class TestParseSchedule:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
+from bisect import bisect_right
+from functools import cached_property, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,50 +51,22 @@ if TYPE_CHECKING:
 
 
 class Buckets(NamedTuple):
-    """Documents of a dataset, sorted into buckets by length.
+    """Documents of a dataset, sorted into buckets by length, and the batches of each bucket.
 
     Attributes:
         lengths: length that the documents of each bucket are padded to, `int64`, shape `(num_buckets,)`.
         sizes: number of documents of each bucket, `int64`, shape `(num_buckets,)`.
         rows: function of a bucket and positions in it, which returns the documents at these positions.
+        batch_rows: number of rows of the batches of each bucket, `int64`, shape `(num_buckets,)`.
+        batch_splits: number of the first batch of each bucket, then the number of all batches, `int64`, shape
+            `(num_buckets + 1,)`.
     """
 
     lengths: NDArray[np.int64]
     sizes: NDArray[np.int64]
     rows: Callable[[int, NDArray[np.int64]], NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class _SortedRows:
-    """Documents in the order of their buckets.
-
-    This is a callable class because local functions can't be pickled.
-
-    Attributes:
-        rows: the documents of all buckets, concatenated, `int64`, shape `(num_documents,)`.
-        starts: start of each bucket in `rows`, `int64`, shape `(num_buckets,)`.
-    """
-
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-
-    def __call__(self, bucket: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the documents at positions in a bucket."""
-        documents: NDArray[np.int64] = self.rows.take(positions + self.starts[bucket])
-        return documents
-
-
-class _BucketBatches(NamedTuple):
-    """Batches of a dataset, numbered by bucket.
-
-    Attributes:
-        rows: number of rows of the batches of each bucket, `int64`, shape `(num_buckets,)`.
-        batch_splits: number of the first batch of each bucket, then the number of all batches, `int64`, shape
-            `(num_buckets + 1,)`.
-    """
-
-    rows: NDArray[np.int64]
-    batch_splits: NDArray[np.int64]
+    batch_rows: NDArray[np.int64] = np.zeros(0, np.int64)
+    batch_splits: NDArray[np.int64] = np.zeros(1, np.int64)
 
 
 class _Draw(NamedTuple):
@@ -122,8 +94,8 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     def __init__(self, dataset: Dataset | Sequence[Dataset], **options: Unpack[LoaderOptions]) -> None:
         super().__init__(dataset, **options)
         self._buckets = [self._build_buckets(each) for each in self.datasets]
-        self._batches = [self._count_batches(buckets) for buckets in self._buckets]
-        counts = [int(batches.batch_splits[-1]) for batches in self._batches]
+        self._buckets = [self._count_batches(buckets) for buckets in self._buckets]
+        counts = [int(buckets.batch_splits[-1]) for buckets in self._buckets]
         self._check_nonempty(counts)
         self._set_order(counts, 1)  # an item is a batch
 
@@ -162,10 +134,10 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     def _draw(self, step: int) -> _Draw:
         """Returns the documents of a step."""
         index, item, epoch = (int(column[0]) for column in self._order.compute_items(step))
-        buckets, batches = self._buckets[index], self._batches[index]
-        bucket = int(np.searchsorted(batches.batch_splits, item, "right")) - 1
-        count, size = int(batches.rows[bucket]), int(buckets.sizes[bucket])
-        first = (item - int(batches.batch_splits[bucket])) * count
+        buckets = self._buckets[index]
+        bucket = int(np.searchsorted(buckets.batch_splits, item, "right")) - 1
+        count, size = int(buckets.batch_rows[bucket]), int(buckets.sizes[bucket])
+        first = (item - int(buckets.batch_splits[bucket])) * count
         own = self._select_rows(count)
         positions = np.arange(first + own.start, min(first + own.stop, size))
         if self._shuffle:
@@ -182,19 +154,20 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     def _make_examples(self) -> Iterator[PaddedBatch]:
         shapes = {
             (int(length), int(rows))
-            for buckets, batches in zip(self._buckets, self._batches, strict=True)
+            for buckets in self._buckets
             for length, rows, count in zip(
-                buckets.lengths, batches.rows, np.diff(batches.batch_splits), strict=True
+                buckets.lengths, buckets.batch_rows, np.diff(buckets.batch_splits), strict=True
             )
             if count
         }
         return (self._make_empty(rows, length) for length, rows in sorted(shapes))
 
-    def _count_batches(self, buckets: Buckets) -> _BucketBatches:
+    def _count_batches(self, buckets: Buckets) -> Buckets:
+        """Numbers the batches of all buckets."""
         sized = zip(buckets.lengths.tolist(), buckets.sizes.tolist(), strict=True)
         rows = np.array([self._compute_rows(length, size) for length, size in sized], np.int64)
         counts = buckets.sizes // rows if self._drop_last else -(-buckets.sizes // rows)
-        return _BucketBatches(rows, make_row_splits(counts))
+        return buckets._replace(batch_rows=rows, batch_splits=make_row_splits(counts))
 
 
 class BucketedLoader(_LengthBucketedLoader):
@@ -345,18 +318,9 @@ class TokenBudgetLoader(_LengthBucketedLoader):
                 f"{step} rows of {length} ids cost {cost(step, length)}, above the budget of {self.budget}; "
                 "pass a larger budget, or truncate documents when the dataset is written (max_tokens)"
             )
-        fits, too_many = 1, 2
         maximum = -(-size // step)  # rows beyond the number of documents would be empty
-        # In units of `step`: `fits` is within the budget, and `too_many` is not, or exceeds `maximum`.
-        while too_many <= maximum and cost(too_many * step, length) <= self.budget:
-            fits, too_many = too_many, 2 * too_many
-        too_many = min(too_many, maximum + 1)
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            fits, too_many = (
-                (middle, too_many) if cost(middle * step, length) <= self.budget else (fits, middle)
-            )
-        return fits * step
+        count = bisect_right(range(1, maximum + 1), float(self.budget), key=lambda n: cost(n * step, length))
+        return max(count, 1) * step
 
     def _compute_cost(self, rows: int, length: int) -> float:
         """Returns the cost of a batch; raises an error if `cost` does not return a number."""
@@ -373,7 +337,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
             "multiple_of": self._multiple_of,
             "max_shapes": self._max_shapes,
             "rows_multiple_of": self._rows_multiple_of,
-            "rows": [batches.rows.tolist() for batches in self._batches],
+            "rows": [buckets.batch_rows.tolist() for buckets in self._buckets],
             **super()._get_options(),
         }
 
@@ -399,4 +363,13 @@ def _sort_into_buckets(dataset: TokenDataset, boundaries: NDArray[np.int64]) -> 
     sizes = np.bincount(buckets, minlength=len(boundaries))
     starts = make_row_splits(sizes)
     nonempty = np.flatnonzero(sizes)
-    return Buckets(boundaries.take(nonempty), sizes.take(nonempty), _SortedRows(order, starts.take(nonempty)))
+    rows = partial(_take_rows, order, starts.take(nonempty))  # (local functions can't be pickled)
+    return Buckets(boundaries.take(nonempty), sizes.take(nonempty), rows)
+
+
+def _take_rows(
+    order: NDArray[np.int64], starts: NDArray[np.int64], bucket: int, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Returns the documents at positions of a bucket, which begins at `starts[bucket]` of the order."""
+    documents: NDArray[np.int64] = order.take(positions + starts[bucket])
+    return documents

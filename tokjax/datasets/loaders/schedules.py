@@ -65,20 +65,6 @@ class Phase(NamedTuple):
     shares: tuple[Fraction, ...]
 
 
-class StepRows(NamedTuple):
-    """The rows of a step.
-
-    Attributes:
-        block_size: number of slots of each row.
-        sources: source of each row, `int64`, shape `(batch_size,)`.
-        positions: number of earlier rows of that source with this length, `int64`, shape `(batch_size,)`.
-    """
-
-    block_size: int
-    sources: NDArray[np.int64]
-    positions: NDArray[np.int64]
-
-
 class Apportionment:
     """Number of rows of each source among the first `n` rows, for any `n`.
 
@@ -244,17 +230,17 @@ class RowSchedule:
         }
 
     @property
-    def block_sizes(self) -> list[int]:
-        """The block sizes of all phases, without repetition, ascending."""
-        return sorted(self._apportionments)
-
-    @property
     def batch_sizes(self) -> list[int]:
         """The batch sizes of all phases, without repetition, ascending."""
         return sorted({phase.batch_size for phase in self.phases})
 
-    def locate(self, step: int) -> StepRows:
-        """Returns the rows of a step. The rows of each source are spread evenly over the batch."""
+    def locate(self, step: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the rows of a step. The rows of each source are spread evenly over the batch.
+
+        Returns:
+            Number of slots of each row; source of each row, `int64`, shape `(batch_size,)`; and number of
+            earlier rows of that source with this length, `int64`, shape `(batch_size,)`.
+        """
         index = bisect_right(self._first_steps, step) - 1
         phase = self.phases[index]
         first = self._first_rows[index] + (step - phase.first_step) * phase.batch_size
@@ -269,7 +255,7 @@ class RowSchedule:
         within = np.concatenate([np.arange(count) for count in counts])
         due = (within + 0.5) / np.repeat(counts, counts)
         order = np.argsort(due, kind="stable")
-        return StepRows(phase.block_size, sources[order], (np.repeat(begins, counts) + within)[order])
+        return (phase.block_size, sources[order], (np.repeat(begins, counts) + within)[order])
 
     def count_rows(self, step: int) -> dict[int, list[int]]:
         """Returns the number of rows of each source before a step, for each block size."""
