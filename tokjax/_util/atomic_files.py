@@ -473,16 +473,10 @@ def _reject_foreign_files(directory: Path, kind: DirectoryKind) -> None:
 
 
 def _remove_unless_resumable(directory: Path, kind: DirectoryKind) -> None:
-    if directory.is_dir() and kind.is_resumable(directory):
-        _reject_foreign_files(directory, kind)
-    else:
-        _remove_own_files(directory, kind)
-
-
-def _remove_own_files(directory: Path, kind: DirectoryKind) -> None:
     if directory.exists():
         _reject_foreign_files(directory, kind)
-        shutil.rmtree(directory)
+        if not kind.is_resumable(directory):
+            shutil.rmtree(directory)
 
 
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
@@ -504,24 +498,19 @@ def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
 
 
 def _remove_replaced(target: Path, kind: DirectoryKind) -> None:
-    """Deletes a replaced directory. It first gets a name from which it is never renamed back."""
-    moved, deleted = get_replaced_path(target), _get_deleted_path(target)
-    _remove_moved(deleted, kind)
-    if moved.exists():
-        _reject_foreign_files(moved, kind)
-        moved.rename(deleted)
-        _remove_moved(deleted, kind)
+    """Deletes a replaced directory, under a name from which it is never renamed back.
 
-
-def _remove_moved(deleted: Path, kind: DirectoryKind) -> None:
-    """Deletes a directory. The marker file goes last, so that the next writer can finish."""
-    if deleted.exists():
-        _reject_foreign_files(deleted, kind)
-        for entry in deleted.iterdir():
-            if entry.name != _MOVED_AWAY:
-                delete(entry)
-        (deleted / _MOVED_AWAY).unlink()
-        deleted.rmdir()
+    The marker file goes last, so that the next writer can finish.
+    """
+    deleted = _get_deleted_path(target)
+    for path in (deleted, get_replaced_path(target)):
+        if path.exists():
+            _reject_foreign_files(path, kind)
+            for entry in path.rename(deleted).iterdir():
+                if entry.name != _MOVED_AWAY:
+                    delete(entry)
+            (deleted / _MOVED_AWAY).unlink()
+            deleted.rmdir()
 
 
 def _move_to_target(directory: Path, target: Path, kind: DirectoryKind) -> None:

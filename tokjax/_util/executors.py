@@ -120,27 +120,15 @@ def map_in_workers(
             # items.
             num_with_shared_left = max_with_shared
             answer = _wait_for_result(send(shared, item), executor)
-        return cast("Result", _unwrap(answer))
+        if isinstance(answer, PickledError):
+            raise restore_error(answer)
+        return cast("Result", answer)
 
     yield from iter_results(send_item, items, 2 * concurrency, wait)
 
 
 class _CacheMiss:
     """Answer of a worker that does not have the shared argument in its cache."""
-
-
-class _RemoteError:
-    """Answer of a worker in which the function raised an error.
-
-    Errors are returned, not raised, so that an error that the executor raises is one of the executor itself.
-    In transit to another process the answer becomes a `PickledError`, with any pickler.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PickledError, tuple(pickle_error(self.error))
 
 
 class PickledError(NamedTuple):
@@ -171,7 +159,10 @@ def _worker_cache(digest: bytes) -> list[Any]:  # noqa: ARG001
 
 
 def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes | None, item: Any) -> Any:
-    """Processes one item in a worker, and returns the result, a `_CacheMiss` or a `_RemoteError`."""
+    """Processes one item in a worker, and returns the result, `_CacheMiss` or the error.
+
+    Errors are not raised, so that an error that the executor raises is one of the executor itself.
+    """
     cache = _worker_cache(digest)
     if not cache:
         if shared is None:
@@ -180,7 +171,7 @@ def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes 
     try:
         return function(cache[0], item)
     except Exception as error:
-        return _RemoteError(error)
+        return pickle_error(error)
 
 
 def pickle_error(error: Exception) -> PickledError:
@@ -196,15 +187,6 @@ def _pickle_if_possible(error: Exception) -> bytes:
         return data if isinstance(pickle.loads(data), Exception) else b""
     except (Exception, SystemExit):
         return b""
-
-
-def _unwrap(answer: Any) -> Any:
-    """Returns the result of an answer, or raises its error."""
-    if isinstance(answer, _RemoteError):
-        raise answer.error
-    if isinstance(answer, PickledError):
-        raise restore_error(answer)
-    return answer
 
 
 def restore_error(pickled_error: PickledError) -> Exception:

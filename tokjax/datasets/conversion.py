@@ -71,13 +71,6 @@ _BATCH_TOKENS = 1 << 22
 Files: TypeAlias = "list[tuple[Path, Callable[[BinaryIO], object]]]"
 """Path of each file to write, and the function that writes its contents."""
 TokenFormat: TypeAlias = Literal["nanogpt", "megatron", "npy", "array_record"]
-_SUFFIXES = {
-    ".bin": "nanogpt",
-    ".idx": "megatron",
-    ".npy": "npy",
-    ".pt": "torch",
-    ".array_record": "array_record",
-}
 _OTHER_WAYS = {
     "llm.c": "pass the documents of numpy.fromfile(PATH, 'uint16', offset=1024) to write_dataset, each as "
     "{'ids': DOCUMENT}",
@@ -445,18 +438,27 @@ def _iter_ids(dataset: TokenDataset, max_tokens: int | None) -> Iterator[NDArray
             yield ids[start : start + step]
 
 
-_READERS: dict[TokenFormat, Callable[[Path, Any], TokenStream]] = {
-    "nanogpt": _read_nanogpt,
-    "megatron": _read_megatron,
-    "npy": _read_npy,
-    "array_record": _read_array_record,
+class _Format(NamedTuple):
+    """Format of token files.
+
+    Attributes:
+        suffix: suffix of the names of its files.
+        read: function of a path and the tokenizer that opens a file.
+        plan: function of a dataset and a path that returns the files to write.
+    """
+
+    suffix: str
+    read: Callable[[Path, Any], TokenStream]
+    plan: Callable[..., Files]
+
+
+_FORMATS: dict[str, _Format] = {
+    "nanogpt": _Format(".bin", _read_nanogpt, _plan_nanogpt),
+    "megatron": _Format(".idx", _read_megatron, _plan_megatron),
+    "npy": _Format(".npy", _read_npy, _plan_npy),
+    "array_record": _Format(".array_record", _read_array_record, _plan_array_record),
 }
-_WRITERS: dict[TokenFormat, Callable[..., Files]] = {
-    "nanogpt": _plan_nanogpt,
-    "megatron": _plan_megatron,
-    "npy": _plan_npy,
-    "array_record": _plan_array_record,
-}
+_SUFFIXES = {".pt": "torch"} | {each.suffix: name for name, each in _FORMATS.items()}
 
 
 def convert_dataset(
@@ -504,7 +506,7 @@ def convert_dataset(
     kind = _detect_contents(source, format)
     if source.exists():
         open_source(source).close()  # (raises an error unless it is a regular file)
-    stream = _READERS[kind](source, tokenizer)
+    stream = _FORMATS[kind].read(source, tokenizer)
     field = PackedTokenField(
         tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
     )
@@ -598,7 +600,7 @@ def export_dataset(
                 f"of a {type(dataset).__name__}"
             )
         options["max_tokens"] = check_int("max_tokens", max_tokens, minimum=1)
-    files = _WRITERS[kind](dataset, target, **options)
+    files = _FORMATS[kind].plan(dataset, target, **options)
     for file, _ in files:
         if file.exists() and not overwrite:
             raise DatasetExistsError(f"{file} exists", hint=make_overwrite_hint("replace it"))

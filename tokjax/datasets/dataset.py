@@ -349,29 +349,23 @@ class Dataset:
         remote = self._files.remote
         assert remote is not None
         per_entry, itemsize = (8 if column.kind == "b" else 1), column.stored_dtype.itemsize
-        closed = {
-            shard: self.manifest.shards[shard]
-            for shard in {each.shard for each in slices if each.start < each.stop}
-            if (shard, column.name) not in self._open_shards
-        }
         ranges: dict[int, FileRange] = {}
         records: dict[str, FileRecord] = {}
-        for i, (shard, start, stop) in enumerate(slices):
-            if start == stop or shard not in closed:
-                continue
-            name = _format_file_name(closed[shard], column.name)
-            if name in closed[shard].files:
-                records[name] = closed[shard].files[name]
-                first = records[name].nbytes - column.count_stored(closed[shard].num_items) * itemsize
+        for i, (index, start, stop) in enumerate(slices):
+            shard = self.manifest.shards[index]
+            name = _format_file_name(shard, column.name)
+            if start < stop and (index, column.name) not in self._open_shards and name in shard.files:
+                records[name] = shard.files[name]
+                first = records[name].nbytes - column.count_stored(shard.num_items) * itemsize
                 begin, end = start // per_entry * itemsize, column.count_stored(stop) * itemsize
                 ranges[i] = FileRange(name, first + begin, first + end)
         blocks = remote.read_parts(list(ranges.values()), records, self._files.nbytes)
         parts = dict(zip(ranges, blocks, strict=True))
         values = []
-        for i, (shard, start, stop) in enumerate(slices):
+        for i, (index, start, stop) in enumerate(slices):
             part = b"" if start == stop else parts.get(i)
             if part is None:
-                opened = self._open(shard, column)
+                opened = self._open(index, column)
                 values.append(column.unpack(opened.data, start, stop).copy())  # (a view would keep it open)
             else:
                 skipped = start // per_entry * per_entry

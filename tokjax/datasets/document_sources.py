@@ -438,7 +438,7 @@ def _read_item(
     doc_id, content = None, item
     if kind == "pair":
         doc_id, content = _check_pair(number, item, reader.separator)
-    if isinstance(content, Mapping):
+    if kind != "text" and isinstance(content, Mapping):
         if reader.keys:  # the record can be the row of a table
             content = {**content} | {
                 key: drop_null_keys(content[key]) for key in reader.keys if key in content
@@ -449,7 +449,7 @@ def _read_item(
             f"document {number if doc_id is None else doc_id} is a {type(content).__name__}, and the field "
             f"needs records with {', '.join(map(repr, reader.names))}"
         )
-    if kind != "pair" and _is_array_of_ids(content):
+    if not isinstance(content, (str, bytes)) and kind != "pair" and _is_array_of_ids(content):
         raise InvalidArgumentError(
             f"document {number} is a {type(content).__name__} of ids, and not a text; pass records: "
             "({'ids': ids} for ids in SOURCE)"

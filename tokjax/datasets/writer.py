@@ -343,14 +343,11 @@ def finish_dataset(
 ) -> Manifest:
     """Writes the tokenizer and then the manifest, and returns the manifest."""
     files: dict[str, FileRecord] = {}
-    saved: Path | None = None
     if field.tokenizer is not None:
         with suppress(UnsupportedTokenizerError):  # a custom type: only its fingerprint is recorded
             saved = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE)
             files[saved.name] = FileRecord(saved.stat().st_size, compute_file_sha256(saved))
-    manifest = Manifest(
-        plan, None if saved is None else saved.name, source, tuple(shards), files, num_skipped
-    )
+    manifest = Manifest(plan, next(iter(files), None), source, tuple(shards), files, num_skipped)
     write_manifest(directory, manifest)
     return manifest
 

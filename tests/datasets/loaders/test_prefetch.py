@@ -71,10 +71,10 @@ class TestPrefetch:
 
         with tokjax.prefetch_to_device(endless()) as batches:
             next(batches)
-            assert batches._worker.thread.is_alive()
-        assert not batches._worker.thread.is_alive()
+            assert batches._worker.is_alive()
+        assert not batches._worker.is_alive()
         unclosed = tokjax.prefetch_to_device(endless())
-        thread = unclosed._worker.thread
+        thread = unclosed._worker
         del unclosed
         thread.join(timeout=5)
         assert not thread.is_alive()

@@ -33,7 +33,7 @@ from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Self
+    from typing import Self, Unpack
 
     from numpy.typing import NDArray
 
@@ -210,23 +210,20 @@ class Loader(ABC, Generic[Source, Batch]):
     batch_size: int
     _order: ItemOrder
 
-    def __init__(
-        self,
-        dataset: Dataset | Sequence[Dataset],
-        *,
-        seed: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = True,
-        pad_id: int | None = None,
-        weights: Iterable[float] | None = None,
-        columns: ColumnChoice = None,
-    ) -> None:
+    def __init__(self, dataset: Dataset | Sequence[Dataset], **options: Unpack[LoaderOptions]) -> None:
+        names = LoaderOptions.__annotations__
+        for name in options.keys() - names:
+            raise TypeError(
+                f"{type(self).__name__} has no option {name!r}; all loaders have {', '.join(names)}"
+            )
         self.datasets: tuple[Source, ...] = tuple(list_datasets(dataset))
         self._check_datasets()
-        self.seed = check_int("seed", seed)
-        self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
-        self._weights = check_weights(weights)
-        self._columns = choose_columns(self.datasets, columns)
+        self.seed = check_int("seed", options.get("seed", 0))
+        self._shuffle = bool(options.get("shuffle", True))
+        self._drop_last = bool(options.get("drop_last", True))
+        self._weights = check_weights(options.get("weights"))
+        self._columns = choose_columns(self.datasets, options.get("columns"))
+        pad_id = options.get("pad_id")
         self._pad_id = self._resolve_pad_id() if pad_id is None else pad_id
         check_id("pad_id", self._pad_id)
         self._position = _Position(0)

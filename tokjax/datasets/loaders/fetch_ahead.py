@@ -49,8 +49,7 @@ class ShardFetcher:
 
     def __init__(self, copy_loader: Callable[[], Any], stop: int | None, num_shards: int) -> None:
         self._copy_loader, self._stop, self._num_shards = copy_loader, stop, num_shards
-        self._progress = _Progress(0)
-        self._thread: threading.Thread | None = None
+        self._thread: _FetchThread | None = None
         self._process: int | None = None  # the one that started the thread
 
     def reach(self, step: int) -> None:
@@ -58,22 +57,17 @@ class ShardFetcher:
 
         The thread starts at the first step, and whenever the loader has gone back to an earlier step.
         """
-        if self._thread is None or step < self._progress.step:
+        if self._thread is None or step < self._thread.step:
             self.stop()
-            self._progress = _Progress(step)
             self._process = os.getpid()
-            self._thread = threading.Thread(
-                target=_fetch,
-                args=(self._copy_loader(), self._stop, self._num_shards, self._progress),
-                daemon=True,
-                name="tokjax-fetch",
-            )
+            self._thread = _FetchThread(self._copy_loader(), step, self._stop, self._num_shards)
             self._thread.start()
-        self._progress.step = step
+        self._thread.step = step
 
     def stop(self) -> None:
         """Stops the thread after the download in progress, without waiting for it."""
-        self._progress.is_stopped = True
+        if self._thread is not None:
+            self._thread.is_closed = True
 
     def close(self) -> None:
         """Stops the thread, and waits for it, but at most a second for a download in progress."""
@@ -82,54 +76,51 @@ class ShardFetcher:
             self._thread.join(_CLOSE_SECONDS)
 
 
-class _Progress:
-    """State that the loader and the thread share.
+class _FetchThread(threading.Thread):
+    """Thread that opens shards until the steps end or it is closed.
 
     Attributes:
         step: step that the loader loads.
-        is_stopped: whether the thread should end.
+        is_closed: whether the thread should end.
     """
 
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.is_stopped = False
+    def __init__(self, loader: Any, step: int, stop: int | None, num_shards: int) -> None:
+        super().__init__(name="tokjax-fetch", daemon=True)
+        self.step, self.is_closed = step, False
+        self._loader, self._end, self._num_shards = loader, stop, num_shards
+        self._ahead: deque[int] = deque()  # steps of the shards that were opened, and are not reached yet
 
-    def wait(self, condition: Callable[[], bool]) -> bool:
+    def run(self) -> None:
+        """Opens the shards of one step after the other."""
+        step = self.step
+        while (self._end is None or step < self._end) and self._wait(partial(self._is_due, step)):
+            step = max(step, self.step)
+            try:
+                self._open_shards(step)
+            except Exception:
+                self._wait(lambda: self.step > step)  # noqa: B023 (called at once)
+            step += 1
+
+    def _open_shards(self, step: int) -> None:
+        for files in self._loader._find_closed_files(step):
+            if not self._wait(self._has_capacity) or self.step > step:  # the loader has opened the others
+                return
+            for open_file in files:
+                open_file()
+            self._ahead.append(step)
+
+    def _wait(self, condition: Callable[[], bool]) -> bool:
         """Waits until a condition holds; returns `False` if the thread should end."""
-        while not self.is_stopped:
+        while not self.is_closed:
             if condition():
                 return True
             time.sleep(_WAIT_SECONDS)
         return False
 
+    def _has_capacity(self) -> bool:
+        while self._ahead and self._ahead[0] <= self.step:
+            self._ahead.popleft()
+        return len(self._ahead) < self._num_shards
 
-def _fetch(loader: Any, stop: int | None, num_shards: int, progress: _Progress) -> None:
-    """Opens shards until the steps end or the thread is stopped; runs on the thread."""
-    ahead: deque[int] = deque()  # steps of the shards that were opened, and that the loader has not reached
-
-    def has_capacity() -> bool:
-        while ahead and ahead[0] <= progress.step:
-            ahead.popleft()
-        return len(ahead) < num_shards
-
-    def is_reached(step: int) -> bool:
-        return progress.step >= step
-
-    def is_due(step: int) -> bool:
-        return is_reached(step - _MAX_STEPS) and not loader._are_all_open()
-
-    step = progress.step
-    while (stop is None or step < stop) and progress.wait(partial(is_due, step)):
-        step = max(step, progress.step)
-        try:
-            for files in loader._find_closed_files(step):
-                if not progress.wait(has_capacity):
-                    return
-                if is_reached(step + 1):  # the loader has opened the other shards
-                    break
-                for open_file in files:
-                    open_file()
-                ahead.append(step)
-        except Exception:
-            progress.wait(partial(is_reached, step + 1))
-        step += 1
+    def _is_due(self, step: int) -> bool:
+        return self.step >= step - _MAX_STEPS and not self._loader._are_all_open()

@@ -37,18 +37,67 @@ _TRANSFER_SECONDS = 10
 """Maximum time that `close` waits for a transfer to a device."""
 
 
-class _Worker(NamedTuple):
-    """Background thread that transfers batches to devices.
+class _Item(NamedTuple):
+    """Entry of the queue.
 
     Attributes:
-        thread: the thread.
-        stop: event that is set when no more batches are needed.
-        transfer: lock that the thread holds during a transfer.
+        batch: the batch; `None` after the last.
+        state: state of the loader after the batch; `None` if the batches do not come from a loader.
+        error: what `next` raises instead: `StopIteration` after the last batch.
     """
 
-    thread: threading.Thread
-    stop: threading.Event
-    transfer: threading.Lock
+    batch: Any = None
+    state: dict[str, Any] | None = None
+    error: BaseException | None = None
+
+
+class _Worker(threading.Thread):
+    """Background thread that transfers batches to devices. It has no reference to the `Prefetched`.
+
+    Args:
+        batches: iterator of batches.
+        size: number of batches in the queue.
+        sharding: sharding of the batches on devices.
+
+    Attributes:
+        ready: queue of the batches on devices.
+        is_closed: event that is set when no more batches are needed.
+    """
+
+    def __init__(self, batches: Iterator[Any], size: int, sharding: Any) -> None:
+        super().__init__(name="tokjax-prefetch", daemon=True)
+        self.ready: queue.Queue[_Item] = queue.Queue(size)
+        self.is_closed = threading.Event()
+        self._transfer = threading.Lock()
+        self._batches, self._sharding = batches, sharding
+
+    def run(self) -> None:
+        """Transfers batches and puts them into the queue until they end or the thread is closed."""
+        last = _Item(error=StopIteration())
+        try:
+            for batch in self._batches:
+                with self._transfer:
+                    if self.is_closed.is_set():
+                        return
+                    on_device = _put_on_device(batch, self._sharding)
+                if not self._put(_Item(on_device, _get_state(self._batches))):
+                    return
+        except BaseException as error:
+            last = _Item(error=error)
+        finally:
+            _running.discard(self)
+            del self._batches  # (which may have a thread, too)
+        self._put(last)
+
+    def _put(self, item: _Item) -> bool:
+        """Puts an entry into the queue as soon as it is not full; returns `False` if it was closed before."""
+        while not self.is_closed.is_set():
+            try:
+                self.ready.put(item, timeout=_WAIT_SECONDS)
+            except queue.Full:
+                continue
+            return True
+        return False
 
     def close(self) -> None:
         """Stops the thread and waits for it, but at most `_CLOSE_SECONDS` for its source.
@@ -56,15 +105,15 @@ class _Worker(NamedTuple):
         After that, the thread does not start a transfer any more. An exit of the interpreter during a
         transfer would abort the process.
         """
-        self.stop.set()
-        if self.thread is threading.current_thread():
+        self.is_closed.set()
+        if self is threading.current_thread():
             return
-        if self.transfer.acquire(timeout=_TRANSFER_SECONDS):
-            self.transfer.release()
-        self.thread.join(_CLOSE_SECONDS)
+        if self._transfer.acquire(timeout=_TRANSFER_SECONDS):
+            self._transfer.release()
+        self.join(_CLOSE_SECONDS)
 
 
-_running: dict[threading.Thread, _Worker] = {}
+_running: set[_Worker] = set()
 """The threads that have not ended."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_running.clear)  # a forked child has only the thread that forked
@@ -114,43 +163,21 @@ def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any
     return Prefetched(iterator, capacity, sharding)
 
 
-class _Item(NamedTuple):
-    """Entry of the queue.
-
-    Attributes:
-        batch: the batch; `None` after the last.
-        state: state of the loader after the batch; `None` if the batches do not come from a loader.
-        error: what `next` raises instead: `StopIteration` after the last batch.
-    """
-
-    batch: Any
-    state: dict[str, Any] | None
-    error: BaseException | None
-
-
 class Prefetched(Iterator[Batch], AbstractContextManager["Prefetched[Batch]"]):
     """Iterator that `prefetch_to_device` returns; also a context manager that closes it."""
 
     def __init__(self, batches: Iterator[Batch], size: int, sharding: Any) -> None:
-        self._ready: queue.Queue[_Item] = queue.Queue(size)
         self._done = False
         self._lock = ThreadLock()
         self._process = os.getpid()
-        stop, transfer = threading.Event(), threading.Lock()
-        thread = threading.Thread(
-            target=_run,
-            args=(self._ready, stop, transfer, batches, sharding),
-            daemon=True,
-            name="tokjax-prefetch",
-        )
-        self._worker = _Worker(thread, stop, transfer)
+        self._worker = _Worker(batches, size, sharding)
         self._state = _get_state(batches)
-        _running[thread] = self._worker
+        _running.add(self._worker)
         # Exit handlers run in reverse order. Registering again makes this one run before JAX releases its
         # devices.
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)
-        thread.start()
+        self._worker.start()
 
     def __next__(self) -> Batch:
         """Returns the next batch, or raises the error of the thread."""
@@ -171,10 +198,10 @@ class Prefetched(Iterator[Batch], AbstractContextManager["Prefetched[Batch]"]):
         """Waits for the next entry of the queue; returns the end if another thread closes the iterator."""
         while not self._done:
             try:
-                return self._ready.get(timeout=_WAIT_SECONDS)
+                return self._worker.ready.get(timeout=_WAIT_SECONDS)
             except queue.Empty:
                 continue
-        return _Item(None, None, StopIteration())
+        return _Item(error=StopIteration())
 
     def get_state(self) -> dict[str, Any]:
         """Returns the state of the loader after the last batch that this iterator returned.
@@ -196,7 +223,7 @@ class Prefetched(Iterator[Batch], AbstractContextManager["Prefetched[Batch]"]):
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
         """Stops the thread. `getpid` is a default argument, because `os` can be gone at exit."""
         if self._process == getpid():
-            self._worker.stop.set()
+            self._worker.is_closed.set()
 
     def close(self) -> None:
         """Stops the thread and waits until it ends; if its source blocks, for about one second."""
@@ -205,7 +232,7 @@ class Prefetched(Iterator[Batch], AbstractContextManager["Prefetched[Batch]"]):
             self._worker.close()
             with suppress(queue.Empty):  # frees the memory of the batches in the queue
                 while True:
-                    self._ready.get_nowait()
+                    self._worker.ready.get_nowait()
 
 
 def _get_state(batches: Iterator[Any]) -> dict[str, Any] | None:
@@ -214,46 +241,11 @@ def _get_state(batches: Iterator[Any]) -> dict[str, Any] | None:
     return None if get_state is None else get_state()
 
 
-def _run(
-    ready: queue.Queue[_Item],
-    stop: threading.Event,
-    transfer: threading.Lock,
-    batches: Iterator[Any],
-    sharding: Any,
-) -> None:
-    """Transfers batches and puts them into the queue until they end or `stop` is set; runs on the thread."""
-    last = _Item(None, None, StopIteration())
-    try:
-        for batch in batches:
-            with transfer:
-                if stop.is_set():
-                    return
-                on_device = _put_on_device(batch, sharding)
-            if not _put_item(ready, stop, _Item(on_device, _get_state(batches), None)):
-                return
-    except BaseException as error:
-        last = _Item(None, None, error)
-    finally:
-        _running.pop(threading.current_thread(), None)
-    _put_item(ready, stop, last)
-
-
-def _put_item(ready: queue.Queue[_Item], stop: threading.Event, item: _Item) -> bool:
-    """Puts an entry into the queue as soon as it is not full; returns `False` if `stop` is set before."""
-    while not stop.is_set():
-        try:
-            ready.put(item, timeout=_WAIT_SECONDS)
-        except queue.Full:
-            continue
-        return True
-    return False
-
-
 def _stop_all() -> None:
     """Stops all threads before the interpreter exits: a transfer at that time would abort the process."""
-    workers = list(_running.values())
+    workers = list(_running)
     for worker in workers:
-        worker.stop.set()
+        worker.is_closed.set()
     for worker in workers:
         worker.close()
 
