@@ -120,15 +120,27 @@ def map_in_workers(
             # items.
             num_with_shared_left = max_with_shared
             answer = _wait_for_result(send(shared, item), executor)
-        if isinstance(answer, PickledError):
-            raise restore_error(answer)
-        return cast("Result", answer)
+        return cast("Result", _unwrap(answer))
 
     yield from iter_results(send_item, items, 2 * concurrency, wait)
 
 
 class _CacheMiss:
     """Answer of a worker that does not have the shared argument in its cache."""
+
+
+class _RemoteError:
+    """Answer of a worker in which the function raised an error.
+
+    Errors are returned, not raised, so that an error that the executor raises is one of the executor itself.
+    In transit to another process the answer becomes a `PickledError`, with any pickler.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PickledError, tuple(pickle_error(self.error))
 
 
 class PickledError(NamedTuple):
@@ -159,10 +171,7 @@ def _worker_cache(digest: bytes) -> list[Any]:  # noqa: ARG001
 
 
 def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes | None, item: Any) -> Any:
-    """Processes one item in a worker, and returns the result, `_CacheMiss` or the error.
-
-    Errors are not raised, so that an error that the executor raises is one of the executor itself.
-    """
+    """Processes one item in a worker, and returns the result, a `_CacheMiss` or a `_RemoteError`."""
     cache = _worker_cache(digest)
     if not cache:
         if shared is None:
@@ -171,7 +180,7 @@ def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes 
     try:
         return function(cache[0], item)
     except Exception as error:
-        return pickle_error(error)
+        return _RemoteError(error)
 
 
 def pickle_error(error: Exception) -> PickledError:
@@ -187,6 +196,15 @@ def _pickle_if_possible(error: Exception) -> bytes:
         return data if isinstance(pickle.loads(data), Exception) else b""
     except (Exception, SystemExit):
         return b""
+
+
+def _unwrap(answer: Any) -> Any:
+    """Returns the result of an answer, or raises its error."""
+    if isinstance(answer, _RemoteError):
+        raise answer.error
+    if isinstance(answer, PickledError):
+        raise restore_error(answer)
+    return answer
 
 
 def restore_error(pickled_error: PickledError) -> Exception:

@@ -7,7 +7,7 @@ import io
 import mmap
 import os
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -206,16 +206,15 @@ class DatasetFiles:
             raise self._get_missing_error(name) from None
         except NotRegularFileError as error:
             raise self._get_unreadable_error(name, error) from error
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(file)
             # If the directory still holds this dataset now, it also did when the file was opened.
             self.check_not_replaced()
             nbytes = get_identity(file).nbytes
             if nbytes != record.nbytes:
                 self._explain_difference()
                 raise make_size_error(f"{self.location}/{name}", record, nbytes)
-        except BaseException:
-            file.close()
-            raise
+            stack.pop_all()
         return file
 
     def _get_identity(self, file: BinaryIO) -> FileIdentity:

@@ -146,11 +146,10 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     rows, num_dropped = plain, np.zeros(len(documents.contents), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
-    elif isinstance(field, ChatField):
-        rows, num_dropped = _truncate(rows, field.max_tokens)
-    elif isinstance(field, (TokenizedTextField, BucketedTokenField)):  # (others add their own special tokens)
+    elif isinstance(field, (TokenizedTextField, BucketedTokenField, ChatField)):
+        add_special = not isinstance(field, ChatField) and field.add_special_tokens
         rows, num_dropped = apply_tokenizer_template(
-            field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
+            field.tokenizer, rows, add_special_tokens=add_special, max_length=field.max_tokens
         )
     items = {field.DATA: np.asarray(rows.ids).astype(field.data_dtype, copy=False)}
     encoded = EncodedDocuments(
@@ -330,16 +329,6 @@ def _convert_computed(
         for i, (start, stop) in enumerate(zip(splits, splits[1:], strict=False)):
             convert_values(column, values[start:stop], f"{documents.get_name(i)}, column {column.name!r}")
         raise
-
-
-def _truncate(rows: Ragged, max_tokens: int | None) -> tuple[Ragged, NDArray[np.int64]]:
-    """Returns rows of at most `max_tokens` ids, and the number of ids that each row lost."""
-    lengths = np.asarray(rows.lengths, np.int64)
-    kept = lengths if max_tokens is None else np.minimum(lengths, max_tokens)
-    if max_tokens is None or not (lengths > kept).any():
-        return rows, lengths - kept
-    tokens = concatenate_ranges(np.asarray(rows.row_splits)[:-1], kept)
-    return Ragged(np.asarray(rows.ids)[tokens], make_row_splits(kept)), lengths - kept
 
 
 def get_surrounding_ids(field: Any) -> tuple[list[int], list[int]]:

@@ -42,7 +42,7 @@ import re
 import time
 import weakref
 from collections import Counter, deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -246,24 +246,17 @@ class Downloads(RemoteDirectory):
         self, path: Path, record: FileRecord, verified: dict[str, FileIdentity]
     ) -> BinaryIO | None:
         """Opens a copy; returns `None` if it does not exist, or has other contents."""
-        try:
-            file = open_regular(path)
-        except FileNotFoundError:
-            return None
-        try:
+        with suppress(FileNotFoundError), ExitStack() as stack:
+            file = stack.enter_context(open_regular(path))
             identity = get_copy_identity(file)
-            is_identical = verified.get(path.name) == identity
-            if not is_identical and identity.nbytes == record.nbytes:
-                is_identical = compute_sha256(file) == record.sha256
+            if verified.get(path.name) != identity:
+                if identity.nbytes != record.nbytes or compute_sha256(file) != record.sha256:
+                    return None
                 file.seek(0)
-        except BaseException:
-            file.close()
-            raise
-        if not is_identical:
-            file.close()
-            return None
-        verified[path.name] = identity
-        return file
+                verified[path.name] = identity
+            stack.pop_all()
+            return file
+        return None
 
     def _make_space(self, nbytes: int) -> None:
         """Deletes the least recently used copies until the others and `nbytes` more are within the limit."""
