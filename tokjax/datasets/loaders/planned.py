@@ -26,7 +26,7 @@ from tokjax.datasets.dataset_types import TokenDataset
 from tokjax.datasets.loaders.base import Loader, number_documents
 from tokjax.datasets.loaders.batch_columns import split_loss_mask
 from tokjax.datasets.loaders.item_order import NO_ITEM
-from tokjax.datasets.loaders.row_plans import PlanOptions, RowPlan, load_plan
+from tokjax.datasets.loaders.row_plans import PIECE_DTYPE, PlanOptions, RowPlan, load_plan
 from tokjax.datasets.loaders.schedules import (
     MAX_ROWS,
     RowSchedule,
@@ -147,6 +147,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         #: Datasets of each source of rows.
         self._members = [[i] for i in every] if is_mixture else [every]
         self._first_documents = number_documents(self.datasets, "create loaders of fewer datasets")
+        self._first_tokens = make_row_splits(each.num_tokens for each in self.datasets)
         self._options = PlanOptions(
             block_size=0,
             strategy=strategy,
@@ -192,7 +193,25 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         return math.gcd(*self._schedule.batch_sizes)
 
     def _load(self, step: int) -> PackedBlocks:
-        return self._load_rows(self._draw_rows(step))
+        rows = self._draw_rows(step)
+        pieces, splits = self._select_pieces(rows)
+        lengths = _cut_rows(pieces["length"].astype(np.int64), splits, rows.limits)
+        ids = self._read_pieces(pieces, lengths, TokenDataset.gather_ranges, np.int32)
+        packing = PackingPlan(
+            documents=np.arange(len(lengths), dtype=np.int32),
+            starts=np.zeros(len(lengths), np.int32),
+            lengths=lengths.astype(np.int32),
+            block_splits=splits.astype(np.int32),
+            slots=np.arange(rows.block_size, dtype=np.int32),
+            row_tokens=np.asarray(len(ids)),
+        )
+        blocks = apply_packing(packing, Ragged(ids, make_row_splits(lengths)), pad_id=self._pad_id)
+        document_ids = np.append(pieces["document"], -1).astype(np.int32).take(blocks.document_ids)
+        columns = {}
+        for column in self._columns:
+            columns[column.name] = values = column.make_filled(len(rows.items), rows.block_size)
+            values[blocks.attention_mask == 1] = self._read_column(column, pieces, lengths)
+        return PackedBlocks(*blocks[:4], document_ids, **split_loss_mask(columns))
 
     def _draw_rows(self, step: int) -> _Rows:
         """Returns the rows of a step that this process loads."""
@@ -212,14 +231,11 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         return _Rows(block_size, sources, items, self._find_limits(sources, positions))
 
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
-        rows = self._draw_rows(step)
-        for source in np.unique(rows.sources).tolist():
-            own = rows.select((rows.sources == source) & (rows.items != NO_ITEM))
-            pieces = self._plans[rows.block_size, source].select(own.items).pieces
-            lengths = pieces["length"].astype(np.int64)
-            for index, selected, starts in self._split_pieces(source, pieces["start"], "num_tokens"):
-                for shard in self.datasets[index]._find_item_shards(starts, lengths[selected]):
-                    yield index, shard
+        pieces, _ = self._select_pieces(self._draw_rows(step))
+        lengths = pieces["length"].astype(np.int64)
+        for index, own, starts in self._split_by_dataset(pieces["start"], self._first_tokens):
+            for shard in self.datasets[index]._find_item_shards(starts, lengths[own]):
+                yield index, shard
 
     def _make_examples(self) -> Iterator[PackedBlocks]:
         end = math.inf if self.num_steps is None else self.num_steps
@@ -317,56 +333,24 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             limits[is_own & (positions >= budget.num_rows)] = 0
         return limits
 
-    def _load_rows(self, rows: _Rows) -> PackedBlocks:
-        """Loads rows of one or several sources."""
-        sources = np.unique(rows.sources).tolist()
-        if len(sources) == 1:
-            blocks, columns = self._load_source_rows(sources[0], rows)
-            return PackedBlocks(*blocks, **split_loss_mask(columns))
-        shape = len(rows.items), rows.block_size
-        columns = {column.name: np.empty(shape, column.dtype) for column in self._columns}
-        blocks = [*np.empty((5, *shape), np.int32)]
-        for source in sources:
-            own = np.flatnonzero(rows.sources == source)
-            parts, part_columns = self._load_source_rows(source, rows.select(own))
-            for target, values in zip(
-                [*blocks, *columns.values()], [*parts, *part_columns.values()], strict=True
-            ):
-                target[own] = values
-        return PackedBlocks(*blocks, **split_loss_mask(columns))
-
-    def _load_source_rows(self, source: int, rows: _Rows) -> tuple[list[Any], dict[str, NDArray[Any]]]:
-        """Loads rows of one source: reads the tokens of their pieces and packs them.
-
-        Returns:
-            The first five fields of `PackedBlocks`, and the side columns by name.
-        """
-        has_item = rows.items != NO_ITEM
-        plan = self._plans[rows.block_size, source].select(rows.items[has_item])
-        counts = np.zeros(len(rows.items), np.int64)
-        counts[has_item] = np.diff(plan.row_splits)
-        splits = make_row_splits(counts)
-        lengths = _cut_rows(plan.pieces["length"].astype(np.int64), splits, rows.limits)
-        ids = self._read_pieces(source, plan.pieces, lengths, TokenDataset.gather_ranges, np.int32)
-        packing = PackingPlan(
-            documents=np.arange(len(lengths), dtype=np.int32),
-            starts=np.zeros(len(lengths), np.int32),
-            lengths=lengths.astype(np.int32),
-            block_splits=splits.astype(np.int32),
-            slots=np.arange(rows.block_size, dtype=np.int32),
-            row_tokens=np.asarray(len(ids)),
-        )
-        blocks = apply_packing(packing, Ragged(ids, make_row_splits(lengths)), pad_id=self._pad_id)
-        documents = plan.pieces["document"] + self._first_documents[self._members[source][0]]
-        document_ids = np.append(documents, -1).astype(np.int32).take(blocks.document_ids)
-        columns = {}
-        for column in self._columns:
-            columns[column.name] = values = column.make_filled(len(rows.items), rows.block_size)
-            values[blocks.attention_mask == 1] = self._read_column(source, column, plan.pieces, lengths)
-        return [*blocks[:4], document_ids], columns
+    def _select_pieces(self, rows: _Rows) -> RowPlan:
+        """Returns the pieces of rows, whose first tokens and documents are counted through all datasets."""
+        parts, owners = [np.zeros(0, PIECE_DTYPE)], [np.zeros(0, np.int64)]
+        for source in np.unique(rows.sources).tolist():
+            own = np.flatnonzero((rows.sources == source) & (rows.items != NO_ITEM))
+            pieces, splits = self._plans[rows.block_size, source].select(rows.items[own])
+            first = self._members[source][0]
+            pieces["start"] += int(self._first_tokens[first])
+            pieces["document"] += int(self._first_documents[first])
+            parts.append(pieces)
+            owners.append(np.repeat(own, np.diff(splits)))
+        row_of_piece = np.concatenate(owners)
+        order = np.argsort(row_of_piece, kind="stable")
+        row_splits = np.searchsorted(row_of_piece[order], np.arange(len(rows.items) + 1))
+        return RowPlan(np.concatenate(parts)[order], row_splits)
 
     def _read_column(
-        self, source: int, column: BatchColumn, pieces: NDArray[Any], lengths: NDArray[np.int64]
+        self, column: BatchColumn, pieces: NDArray[Any], lengths: NDArray[np.int64]
     ) -> NDArray[Any]:
         """Returns the values of a side column for the tokens of pieces, concatenated."""
         name, dtype = column.name, np.dtype(column.column.dtype)
@@ -375,30 +359,28 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             def read(dataset: TokenDataset, starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Any:
                 return dataset.column(name).read_ranges(starts, counts)
 
-            return column.cast(self._read_pieces(source, pieces, lengths, read, dtype))
+            return column.cast(self._read_pieces(pieces, lengths, read, dtype))
         values = np.empty(len(pieces), dtype)
-        for index, own, documents in self._split_pieces(source, pieces["document"], "num_documents"):
+        for index, own, documents in self._split_by_dataset(pieces["document"], self._first_documents):
             values[own] = self.datasets[index].column(name)[documents]
         return column.cast(np.repeat(values, lengths))
 
     def _read_pieces(
         self,
-        source: int,
         pieces: NDArray[Any],
         lengths: NDArray[np.int64],
         read: Callable[[TokenDataset, NDArray[np.int64], NDArray[np.int64]], Any],
         dtype: DTypeLike,
     ) -> NDArray[Any]:
-        """Returns the tokens of pieces of documents of a source, concatenated, or values of these tokens.
+        """Returns the tokens of pieces of documents, concatenated, or values of these tokens.
 
         Args:
-            source: the source.
             pieces: the pieces.
             lengths: number of tokens to read of each piece.
             read: function that reads ranges of a dataset, given by their starts and lengths.
             dtype: dtype of the result of `read`.
         """
-        parts = self._split_pieces(source, pieces["start"], "num_tokens")
+        parts = self._split_by_dataset(pieces["start"], self._first_tokens)
         if len(parts) == 1:
             [(index, _, starts)] = parts
             return np.asarray(read(self.datasets[index], starts, lengths))
@@ -409,29 +391,24 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             values[slots] = read(self.datasets[index], starts, lengths[own])
         return values
 
-    def _split_pieces(
-        self, source: int, positions: NDArray[Any], unit: Literal["num_tokens", "num_documents"]
+    def _split_by_dataset(
+        self, positions: NDArray[Any], splits: NDArray[np.int64]
     ) -> list[tuple[int, Any, NDArray[np.int64]]]:
-        """Returns the pieces of each dataset of a source.
+        """Returns the positions in each dataset.
 
         Args:
-            source: the source.
-            positions: the first token or the document of each piece, counted through all datasets.
-            unit: what the positions count.
+            positions: tokens or documents, counted through all datasets.
+            splits: first token or document of each dataset, and the end.
 
         Returns:
-            For each dataset, its index, the indices or slice of its pieces, and their positions in it.
+            For each dataset, its index, the indices or slice of its positions, and the positions in it.
         """
-        members, positions = self._members[source], positions.astype(np.int64)
-        if len(members) == 1:
-            return [(members[0], slice(None), positions)]
-        splits = make_row_splits(getattr(self.datasets[i], unit) for i in members)
+        positions = positions.astype(np.int64)
+        if len(self.datasets) == 1:
+            return [(0, slice(None), positions)]
         datasets = np.searchsorted(splits, positions, "right") - 1
-        parts = []
-        for i in np.unique(datasets).tolist():
-            own = np.flatnonzero(datasets == i)
-            parts.append((members[i], own, positions[own] - splits[i]))
-        return parts
+        groups = [(i, np.flatnonzero(datasets == i)) for i in np.unique(datasets).tolist()]
+        return [(i, own, positions[own] - splits[i]) for i, own in groups]
 
     def _load_plans(
         self, block_sizes: set[int], plan_dir: str | os.PathLike[str] | None, progress: bool
@@ -585,11 +562,6 @@ class _Rows(NamedTuple):
     sources: NDArray[np.int64]
     items: NDArray[np.int64]
     limits: NDArray[np.int64] | None = None
-
-    def select(self, rows: NDArray[Any]) -> _Rows:
-        """Returns some of the rows."""
-        limits = None if self.limits is None else self.limits[rows]
-        return _Rows(self.block_size, self.sources[rows], self.items[rows], limits)
 
 
 def _cut_rows(
