@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -59,17 +60,17 @@ class StoredColumn:
     dtype: str
     per: Per = "token"
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Kind of the dtype: `"b"`, `"i"`, `"u"` or `"f"`."""
         return np.dtype(self.dtype).kind
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Number of bits of a stored value: 1 for booleans."""
         return 1 if self.kind == "b" else 8 * np.dtype(self.dtype).itemsize
 
-    @property
+    @cached_property
     def stored_dtype(self) -> np.dtype[Any]:
         """Dtype of the file: that of the values, little-endian; `uint8` for the bytes of packed booleans."""
         return np.dtype(np.uint8) if self.kind == "b" else np.dtype(self.dtype).newbyteorder("<")
