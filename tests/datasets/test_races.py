@@ -170,11 +170,6 @@ class TestWithoutMemoryMap:
             file.truncate(0)
         assert read_text(unmapped, 1) == "bbbb"
 
-    def test_pickle(self, old):
-        unmapped = pickle.loads(pickle.dumps(tokjax.open_dataset(old, memory_map=False)))
-        assert not unmapped._files.memory_map
-        assert read_text(unmapped, 0) == "aaaa"
-
     def test_truncation_ends_processes_with_mapped_files(self, old):
         program = f"""
 import os, tokjax
