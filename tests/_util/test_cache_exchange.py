@@ -6,7 +6,8 @@ import pickle
 import pytest
 
 from tokjax._util.cache_exchange import ExchangingCache, collect_queues
-from tokjax._util.threads import can_start_workers, make_token
+from tokjax._util.parallel import make_token
+from tokjax._util.threads import can_start_workers
 from tokjax._util.worker_processes import borrow_workers
 
 

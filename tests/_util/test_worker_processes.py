@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.variants import mark_slow_except
 from tokjax._util import threads, worker_processes
-from tokjax._util.threads import WorkerDiedError, compute_num_processes, make_token, map_in_parallel
+from tokjax._util.parallel import compute_num_processes, make_token, map_in_parallel
+from tokjax._util.threads import WorkerDiedError
 from tokjax._util.worker_processes import RemoteRunner, SharedBuffer, borrow_workers
 
 pytestmark = pytest.mark.skipif(not threads.can_start_workers(), reason="workers need memfd_create")

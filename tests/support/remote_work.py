@@ -3,14 +3,14 @@
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from tokjax._util import threads, worker_processes
+from tokjax._util import parallel, worker_processes
 
 
 @contextmanager
 def work_in_worker_processes():
     """Sends all items to a worker, however small the input is. Yields the list of the calls."""
     calls = []
-    call_worker, map_over_runners = worker_processes._Worker.call, threads.map_over_runners
+    call_worker, map_over_runners = worker_processes._Worker.call, parallel.map_over_runners
 
     def record_call(worker, token, method, *arguments):
         calls.append(method)
@@ -24,8 +24,8 @@ def work_in_worker_processes():
         return map_over_runners(runners, items)
 
     with (
-        patch.object(threads, "compute_num_processes", lambda *_: 2),
-        patch.object(threads, "map_over_runners", map_remotely),
+        patch.object(parallel, "compute_num_processes", lambda *_: 2),
+        patch.object(parallel, "map_over_runners", map_remotely),
         patch.object(worker_processes, "resolve_num_threads", lambda _: 2),
         patch.object(worker_processes._Worker, "call", record_call),
     ):

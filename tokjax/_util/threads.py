@@ -1,7 +1,4 @@
-"""Ordered maps with bounded lookahead, over threads, and over worker processes if the input is large enough.
-
-The modules of worker processes take time to import, so they are imported when a process is needed.
-"""
+"""Ordered maps over threads with bounded lookahead, and whether worker processes can help them."""
 
 from __future__ import annotations
 
@@ -26,10 +23,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 _JOIN_SECONDS = 5.0
 """Time to wait for the current item of a thread when a map ends early."""
-_MIN_SIZE_PER_PROCESS = 1 << 22
-"""A process is worth its start for this many bytes. Encoding them takes about as long as the start."""
-make_token = itertools.count().__next__
-"""Function that returns a new number, by which workers recognize an object of which they have a copy."""
 failed_starts: list[BaseException] = []
 """Errors of workers that ended before their first answer. After one of them, threads do the work."""
 
@@ -163,61 +156,6 @@ class _RunnerThreads:
                 except BaseException as error:
                     future.set_exception(error)
                 del future, item  # they may be large
-
-
-def compute_num_processes(workers: int, size: int | None) -> int:
-    """Returns the number of processes, which include this one, that an input is worth.
-
-    Args:
-        workers: number of cores that may be used.
-        size: size of the input in bytes or characters; `None` if it is unknown.
-    """
-    if not can_start_workers():
-        return 1
-    return workers if size is None else max(min(workers, size // _MIN_SIZE_PER_PROCESS), 1)
-
-
-def map_in_parallel(
-    target: Any,
-    token: int,
-    method: str,
-    items: Iterable[Any],
-    workers: int,
-    size: int | None,
-    gather: tuple[str, Callable[[Any], object]] | None = None,
-) -> Iterator[Any]:
-    """Yields `getattr(target, method)(item)` for each item, in order.
-
-    Processes do the work if the input is large enough, else threads. If a process ends, its items are
-    processed in this one. Order, lookahead and errors are as in `map_in_threads`.
-
-    Args:
-        target: the object. It, the items and the results have to be picklable.
-        token: token of the object. Processes keep their copies for later calls with the same token.
-        method: name of the method.
-        items: the items; iterated over in the calling thread.
-        workers: number of threads or processes, which include this one.
-        size: size of all items in bytes or characters; `None` if it is unknown. Then each process is started
-            after some more items.
-        gather: for calls that change the object: name of the method that returns what the calls on a copy
-            have collected, and the function of this process that adds it. The copies are deleted at the end.
-
-    Raises:
-        WorkerDiedError: a process whose copy was changed ended. Raised only with `gather`.
-    """
-    local = getattr(target, method)
-    num_processes = compute_num_processes(workers, size)
-    if num_processes == 1:
-        yield from map_in_threads(local, items, workers)
-        return
-    from tokjax._util.worker_processes import borrow_workers  # noqa: PLC0415 (slow)
-
-    has_state = gather is not None
-    with borrow_workers(target, token, method, num_processes - 1, size, has_state=has_state) as remote:
-        yield from map_over_runners([Runner(local), *remote], items)
-        if gather is not None:
-            for runner in remote:
-                runner.gather(*gather)
 
 
 def iter_results(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.threads import make_token, map_in_parallel
+from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax.bpe.batched_merging import BatchMerger, PretokenIds
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, EncodedSegments, group_segments, join_chunks, split_pieces
 from tokjax.bpe.dropout import compute_pretoken_keys, iter_piece_keys, merge_with_dropout

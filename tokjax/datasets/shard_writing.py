@@ -51,7 +51,7 @@ import numpy as np
 from tokjax._util.atomic_files import write_atomically
 from tokjax._util.display import show_progress_bar
 from tokjax._util.executors import map_in_workers
-from tokjax._util.threads import make_token, map_in_parallel
+from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.document_encoding import EncodedDocuments, encode_documents

@@ -21,7 +21,8 @@ import numpy as np
 from tokjax._util.checks import check_int, check_text
 from tokjax._util.display import show_progress_bar
 from tokjax._util.executors import check_executor, map_in_workers
-from tokjax._util.threads import WorkerDiedError, make_token, map_in_parallel, resolve_num_threads
+from tokjax._util.parallel import make_token, map_in_parallel
+from tokjax._util.threads import WorkerDiedError, resolve_num_threads
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
