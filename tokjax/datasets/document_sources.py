@@ -21,7 +21,7 @@ from tokjax._util.arrays import as_integers
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, to_utf8
-from tokjax.corpus.files import TextFiles, get_format, get_source_files, has_plain_text
+from tokjax.corpus.files import TextFiles, get_format, has_plain_text
 from tokjax.corpus.readers import Chunk, iter_file_chunks
 from tokjax.corpus.records import RowChunk, find_field, gather
 from tokjax.corpus.sources import (
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.corpus.files import SourceFile
     from tokjax.datasets.columns import Column
     from tokjax.datasets.fields.registry import Field
 
@@ -457,12 +458,14 @@ def _read_item(
     return doc_id, (check_text(content, f"document {number}", paths_advice=LIST_PATHS_ADVICE), ())
 
 
-def describe_source(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
+def describe_source(
+    source: DocumentSource, files: Sequence[SourceFile], separator: str | None
+) -> dict[str, Any] | None:
     """Returns the manifest's entry for a source: its files and how they are read; `None` for an iterable."""
     if not isinstance(source, TextFiles):
         return None
     return {
-        "files": [[file.path, file.nbytes] for file in get_source_files(source)],
+        "files": [[file.path, file.nbytes] for file in files],
         "format": source.format,
         "field": source.field,
         "separator": separator,

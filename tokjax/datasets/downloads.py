@@ -161,10 +161,29 @@ class Downloads(RemoteDirectory):
         target = self.local / name
         file = self._open_identical(target, record, verified)
         if file is None:
-            file = self._download_and_open(target, record, verified)
+            _mark(target.parent)
+            lock = target.with_name(f".{target.name}.lock")
+            with keep_locked(lock):  # (of several threads and processes, one downloads, and the others wait)
+                try:
+                    file = self._open_identical(target, record, verified)
+                    if file is None:
+                        file = self._download(target, record)
+                finally:
+                    lock.unlink(missing_ok=True)
+            self._range_bytes.pop(name, None)
+            record_use(target)
+            self._make_space(0)  # other files may have been downloaded at the same time
         record_use(target)
         _save_uses()
         return file
+
+    def _download(self, target: Path, record: FileRecord) -> BinaryIO:
+        """Downloads a file and opens it."""
+        self._make_space(record.nbytes)
+        while True:
+            self.download(target.name, target, record.nbytes)
+            with suppress(FileNotFoundError):  # another process can have deleted it already
+                return open_regular(target)
 
     def read_parts(
         self, ranges: Sequence[FileRange], records: Mapping[str, FileRecord], dataset_nbytes: int
@@ -219,28 +238,6 @@ class Downloads(RemoteDirectory):
             if nbytes not in (records[name].nbytes, None):
                 raise make_size_error(f"{self.url}/{name}", records[name], nbytes)
             self._checked_sizes.add(name)
-
-    def _download_and_open(
-        self, target: Path, record: FileRecord, verified: dict[str, FileIdentity]
-    ) -> BinaryIO:
-        """Downloads a file and opens it. Of several threads and processes, one does, and the others wait."""
-        _mark(target.parent)
-        lock = target.with_name(f".{target.name}.lock")
-        with keep_locked(lock):
-            try:
-                file = self._open_identical(target, record, verified)
-                if file is None:
-                    self._make_space(record.nbytes)
-                while file is None:
-                    self.download(target.name, target, record.nbytes)
-                    with suppress(FileNotFoundError):  # another process can have deleted it already
-                        file = open_regular(target)
-            finally:
-                lock.unlink(missing_ok=True)
-        self._range_bytes.pop(target.name, None)
-        record_use(target)
-        self._make_space(0)  # other files may have been downloaded at the same time
-        return file
 
     def _open_identical(
         self, path: Path, record: FileRecord, verified: dict[str, FileIdentity]
@@ -334,11 +331,15 @@ def make_size_error(file: str, record: FileRecord, nbytes: int | None) -> Datase
 
 
 def find_copy(path: Path) -> LocalCopy:
-    """Returns the copy at a path; one with inode -1 if it was deleted already."""
+    """Returns the copy at a path."""
+    return LocalCopy(path, _find_inode(path))
+
+
+def _find_inode(path: Path) -> int | None:
     try:
-        return LocalCopy(path, path.stat().st_ino)
+        return path.stat().st_ino
     except FileNotFoundError:
-        return LocalCopy(path, -1)
+        return None
 
 
 def record_use(path: Path) -> None:
@@ -389,18 +390,15 @@ class LocalCopy(NamedTuple):
 
     Attributes:
         path: path of the copy.
-        inode: number of the file on its file system.
+        inode: number of the file on its file system; `None` if it was deleted already.
     """
 
     path: Path
-    inode: int
+    inode: int | None
 
     def is_deleted(self) -> bool:
         """Returns whether the copy was deleted, or replaced by another one."""
-        try:
-            return self.path.stat().st_ino != self.inode
-        except FileNotFoundError:
-            return True
+        return self.inode is None or _find_inode(self.path) != self.inode
 
 
 class OpenShard(NamedTuple):

@@ -225,7 +225,7 @@ def write_dataset(
     with report_missing_files():
         source = resolve_files(source, text_column, skip_bad_records=skip_bad_records)
         files = _get_files(source)
-        source_entry = describe_source(source, separator)
+        source_entry = describe_source(source, files, separator)
         reader = make_document_reader(
             source, field, text_column, separator, skip_bad_records=skip_bad_records
         )

@@ -146,6 +146,10 @@ class TestStateAndSharding:
             LOADERS["packed"](datasets).map(3)
         with rejects(r"bucketed fills no batch: its fullest bucket"):
             tokjax.BucketedLoader(datasets["bucketed"], batch_size=98)
+        with pytest.raises(
+            TypeError, match="SequenceLoader has no option 'sed'; all loaders have seed, shuf"
+        ):
+            tokjax.SequenceLoader(datasets["tokenized"], batch_size=2, sed=1)
         with rejects("97 items, fewer than one batch of 98"):
             tokjax.SequenceLoader(datasets["tokenized"], batch_size=98)
 

@@ -73,17 +73,15 @@ def choose_columns(datasets: Sequence[Dataset], choice: ColumnChoice) -> tuple[B
         InvalidArgumentError: no dataset has one of the columns, or it can't be cast.
     """
     first = datasets[0]
-    if choice is None:
-        for dataset in datasets[1:]:
-            names, other_names = (sorted(each.name for each in data.columns) for data in (first, dataset))
-            if names != other_names:
-                raise DatasetMismatchError(
-                    f"{first.location} has the columns {names}, and {dataset.location} has {other_names}; "
-                    "pass columns=[...] with columns that all datasets have"
-                )
     chosen = [column.name for column in first.columns] if choice is None else check_names("columns", choice)
     dtypes = choice if isinstance(choice, Mapping) else {}
     for dataset in datasets[1:]:
+        names, other_names = (sorted(each.name for each in data.columns) for data in (first, dataset))
+        if choice is None and names != other_names:
+            raise DatasetMismatchError(
+                f"{first.location} has the columns {names}, and {dataset.location} has {other_names}; pass "
+                "columns=[...] with columns that all datasets have"
+            )
         for name in chosen:
             column, other = first.get_column(name), dataset.get_column(name)
             if (column.dtype, column.per, column.fill) != (other.dtype, other.per, other.fill):
