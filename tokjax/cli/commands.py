@@ -39,7 +39,7 @@ from tokjax.cli.options import (
     open_stdin,
     show_error,
 )
-from tokjax.cli.train import estimate_mixture, train
+from tokjax.cli.train import train
 from tokjax.corpus.decompression import open_decompressed, report_damage
 from tokjax.formats.exporting import resolve_target
 from tokjax.offsets import has_span
@@ -282,7 +282,7 @@ def report(
             Console().print(table, "")
 
 
-for command in (stats, verify, merge, convert, rebuild, train, estimate_mixture):
+for command in (stats, verify, merge, convert, rebuild, train):
     app.command()(command)
 
 
