@@ -72,8 +72,9 @@ class FlatTokens(NamedTuple):
         sequence_ids: index, 0 or 1, of each token's text in its pair, shape `(n,)`, or `None`.
         text_ids: index of the text of each window, `int64`, shape `(rows,)`; `None` where each row is a whole
             text.
+        starts: position of each window's first token in its text, as in `Windows`, `int64`, shape
+            `(rows, 2)`; `None` where each row is a whole text.
         is_normalized: whether the offsets refer to the normalized text.
-        ids: token ids, shape `(n,)`; `None` where the input has no ids.
     """
 
     offsets: NDArray[np.integer[Any]]
@@ -83,8 +84,8 @@ class FlatTokens(NamedTuple):
     word_ids: NDArray[np.integer[Any]] | None = None
     sequence_ids: NDArray[np.integer[Any]] | None = None
     text_ids: NDArray[np.int64] | None = None
+    starts: NDArray[np.int64] | None = None
     is_normalized: bool = False
-    ids: NDArray[np.integer[Any]] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -210,49 +211,7 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
         None if ragged.word_ids is None else np.asarray(ragged.word_ids),
         None if ragged.sequence_ids is None else np.asarray(ragged.sequence_ids),
         is_normalized=is_reference_normalized(results),
-        ids=np.asarray(ragged.ids),
     )
-
-
-def find_text_positions(tokens: FlatTokens, sequence_id: int) -> NDArray[np.int64]:
-    """Returns the position of each token in its text, where windows share tokens.
-
-    Offsets do not tell the tokens of a text apart, since the bytes of a character that was normalized can be
-    several tokens. So the tokens that a window shares with the window before it are found: they are the last
-    ones there, and the first ones here.
-
-    Args:
-        tokens: the tokens of windows.
-        sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
-
-    Returns:
-        Increasing positions, `int64`, shape `(n,)`; 0 for tokens of the other text and without bytes.
-    """
-    assert tokens.text_ids is not None
-    keys = np.column_stack([tokens.offsets, *([] if tokens.ids is None else [tokens.ids])])
-    is_in_text = keys[:, 0] < keys[:, 1]
-    if tokens.sequence_ids is not None:
-        is_in_text &= tokens.sequence_ids == sequence_id
-    positions, previous = np.zeros(len(keys), np.int64), (-1, np.zeros(0, np.int64))
-    indices = np.flatnonzero(is_in_text)
-    parts = np.split(indices, np.searchsorted(indices, tokens.row_splits[1:-1]))
-    windows = [(int(tokens.text_ids[row]), part) for row, part in enumerate(parts) if len(part)]
-    for text, current in sorted(windows, key=lambda window: (window[0], keys[window[1][0], 0])):
-        positions[current] = np.arange(len(current))
-        if text == previous[0]:
-            shared = _count_shared_tokens(keys[previous[1]], keys[current])
-            positions[current] += positions[previous[1][-1]] + 1 - shared
-        previous = text, current
-    return positions
-
-
-def _count_shared_tokens(before: NDArray[Any], current: NDArray[Any]) -> int:
-    """Returns the number of tokens at the end of a window that are at the start of the next one."""
-    for first in np.flatnonzero((before == current[0]).all(axis=1)).tolist():
-        shared = len(before) - first
-        if np.array_equal(before[first:], current[:shared]):
-            return int(shared)
-    return 0
 
 
 def is_reference_normalized(results: Any) -> bool:
@@ -346,12 +305,19 @@ def _as_results(offsets: Any) -> Any:
 
 def _read_windows(windows: Any) -> FlatTokens:
     tokens = make_flat_tokens(windows.batch)
-    text_ids = as_integers("text_ids", windows.text_ids, np.int64)
-    if text_ids.shape != (tokens.num_rows,) or text_ids.min(initial=0) < 0:
+    text_ids, starts = (
+        as_integers(name, getattr(windows, name), np.int64) for name in ("text_ids", "starts")
+    )
+    if (
+        text_ids.shape != (tokens.num_rows,)
+        or starts.shape != (tokens.num_rows, 2)
+        or text_ids.min(initial=0) < 0
+    ):
         raise InvalidArgumentError(
-            f"text_ids must hold the 0-based text index of each of {tokens.num_rows} windows, not {text_ids}"
+            f"text_ids and starts must have the text and the positions of each of {tokens.num_rows} windows, "
+            f"as encode_windows returns them, not {text_ids} and {starts.tolist()!r:.80}"
         )
-    return tokens._replace(text_ids=text_ids)
+    return tokens._replace(text_ids=text_ids, starts=starts)
 
 
 def _read_array(offsets: NDArray[np.int64], word_ids: Any) -> FlatTokens:

@@ -51,7 +51,6 @@ from tokjax.align.flat_tokens import (
     TokenRows,
     assign_to_first_span,
     find_contained_tokens,
-    find_text_positions,
     find_touched_tokens,
     make_flat_tokens,
     select_tokens,
@@ -67,6 +66,7 @@ from tokjax.align.spans import (
     span_columns,
 )
 from tokjax.align.tagset import FIRST, LAST, TagSet, check_tagset
+from tokjax.align.window_merging import locate_tokens
 from tokjax.align.word_labels import is_word_start
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.errors import InvalidArgumentError
@@ -196,8 +196,7 @@ def align_spans(
         pairs = pairs.select(~is_partial)
     pairs = pairs.select(_is_first_pair(pairs.tokens))
     flat = ~selection.is_selected * np.int32(ignore_index)
-    positions = None if tokens.text_ids is None else find_text_positions(tokens, sequence_id)
-    is_first, is_last = _find_span_ends(pairs, order, positions)
+    is_first, is_last = _find_span_ends(tokens, pairs, order, sequence_id)
     position = FIRST * is_first + LAST * is_last
     tags = 1 + columns.classes[order[pairs.spans]] * np.int32(tagset.num_roles)
     flat[pairs.tokens] = tags + tagset.role_at_position[position]
@@ -291,7 +290,7 @@ def _is_first_pair(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _find_span_ends(
-    pairs: _SpanTokenPairs, order: NDArray[np.int64], positions: NDArray[np.int64] | None
+    tokens: FlatTokens, pairs: _SpanTokenPairs, order: NDArray[np.int64], sequence_id: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Returns whether the token of each pair is the first one of its span, and whether it is the last one.
 
@@ -301,16 +300,19 @@ def _find_span_ends(
         tags           O  B-LOC          |  I-LOC O
 
     Args:
+        tokens: all tokens.
         pairs: the pairs.
         order: index of the span of the caller by the index of the span in `pairs`, which differs for each
             window of its text.
-        positions: position of each token in its text, where the rows are windows.
+        sequence_id: index of the text in its pair.
     """
     is_first = np.diff(pairs.spans, prepend=-1) > 0
     is_last = np.append(is_first, True)[1:]
-    if positions is not None:
-        spans, token_positions = order[pairs.spans], positions[pairs.tokens]
-        first = np.full(order.max(initial=-1) + 1, len(positions))
+    if tokens.starts is not None:
+        placed = locate_tokens(tokens, sequence_id)
+        spans = order[pairs.spans]
+        token_positions = placed.positions[np.searchsorted(placed.indices, pairs.tokens)]
+        first = np.full(order.max(initial=-1) + 1, placed.row_splits[-1])
         last = np.zeros_like(first)
         np.minimum.at(first, spans, token_positions)
         np.maximum.at(last, spans, token_positions)

@@ -1,4 +1,4 @@
-"""The command `tokjax train`. Counts of pre-tokens, weights and continued training are in `tokjax.trainer`."""
+"""The command `tokjax train`. Counts, weights and continued training are in `tokjax.trainer` alone."""
 
 from __future__ import annotations
 
