@@ -36,8 +36,6 @@ from tokjax.corpus.tables import (
     drop_null_keys,
     find_ids_column,
     is_arrow_table,
-    is_ray_dataset,
-    iter_ray_tables,
     iter_table_records,
 )
 from tokjax.datasets.columns import IDS_KEY, convert_values, get_record_columns
@@ -61,8 +59,8 @@ DocumentSource: TypeAlias = (
     | Iterable[tuple[int, Mapping[str, Any]]]
 )
 """Files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
-`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, a dataset of Ray, an Arrow table, dataset or
-stream, a data frame, or an iterable of tables."""
+`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table, dataset or stream, a data frame,
+or an iterable of tables."""
 Document: TypeAlias = tuple[int, Text | Record]
 Batch: TypeAlias = "Documents | FileDocuments"
 """Consecutive documents that one worker encodes: in memory, or in files."""
@@ -569,8 +567,6 @@ def _iter_items(source: Any, reader: DocumentReader) -> Iterator[Any]:
     if is_arrow_table(source):
         yield from iter_table_records(source, reader.choose)
         return
-    if is_ray_dataset(source):
-        source = iter_ray_tables(source, reader.choose)
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
         for item in source:
