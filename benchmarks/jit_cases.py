@@ -199,13 +199,11 @@ def make_alignment_cases(batch: Batch) -> Cases:
     starts = 1 + BYTES_PER_TOKEN * np.arange(length, dtype=np.int32)
     offsets = np.broadcast_to(np.stack([starts, starts + BYTES_PER_TOKEN], -1), (rows, length, 2))
     offsets = offsets * batch.padded[..., None]
-    spans = np.concatenate([_make_spans(rows, length, SPANS), np.ones((rows, SPANS, 1), np.int32)], -1)
     word_ids = np.where(batch.padded, np.arange(length) * WORDS // length, -1).astype(np.int32)
     word_labels = np.ones((rows, WORDS), np.int32)
     fewer_rows = max(1, rows // MASKED_ROWS)
     label_words = partial(tokjax.align.words_from_labels, num_words=WORDS)
     return {
-        "align_span_arrays": (partial(tokjax.align.align_span_arrays, tagset=TAGS), (offsets, spans)),
         "labels_from_words": (tokjax.align.labels_from_words, (word_ids, word_labels)),
         "words_from_labels": (label_words, (word_ids, batch.padded)),
         "words_from_labels, majority": (

@@ -132,22 +132,15 @@ ROW_FUNCTIONS = {
     "bits per byte": (tokjax.objectives.bits_per_byte, make_draws(ROWS, LENGTH), RANDOM_MASK),
 }
 OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
-SPANS = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(ROWS)], np.int32)
+SPANS = np.array([[(1 + i % 3, 5), (6, 7)] for i in range(ROWS)], np.int32)
 TAGS = tokjax.align.TagSet(["PER", "LOC"], scheme="BILOU")
 ROW_FUNCTIONS |= {
-    "spans": (partial(tokjax.align.align_span_arrays, tagset=TAGS), OFFSETS.astype(np.int32), SPANS),
-    "spans that contain tokens": (
-        lambda o, s, w: tokjax.align.align_span_arrays(o, s, TAGS, on_partial="exclude", word_ids=w),
-        OFFSETS.astype(np.int32),
-        SPANS,
-        WORDS,
-    ),
     "labels of words": (
         lambda i, w: tokjax.align.labels_from_words(w, i, tagset=TAGS, label_all_tokens=True),
         IDS[:, :9] % 5,
         WORDS,
     ),
-    "word ids of spans": (tokjax.align.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS[..., :2]),
+    "word ids of spans": (tokjax.align.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS),
     "labels to words": (
         lambda i, w: tokjax.align.words_from_labels(w, i, num_words=9, method="majority", tagset=TAGS),
         IDS % 5,

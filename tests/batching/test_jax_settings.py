@@ -47,7 +47,7 @@ EXPORTED_FIRST = {"labels of segments", "attention", "dual chunks"}
 HOST_FUNCTIONS = {
     *("align_spans", "batch_to_dict", "byte_to_token", "char_to_token", "token_to_span", "token_to_word"),
     *("word_to_tokens", "spans_from_characters", "spans_from_labels", "spans_to_characters", "trim_offsets"),
-    *("merge_windows", "pad_spans", "span_columns", "plan_packing", "causal_mask"),
+    *("merge_windows", "span_columns", "plan_packing", "causal_mask"),
     *("create_causal_mask", "sliding_window_mask", "span_corruption_lengths"),
     "compute_input_and_target_lengths",
 }
