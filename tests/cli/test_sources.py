@@ -99,12 +99,6 @@ def test_error_hints_are_for_a_shell(shell, tmp_path, line, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "pack - c.txt -t t.json -o OUT/d",
-            "can't be used here or together with other files; save it as a file",
-        ),
-        ("pack - -t t.json -o OUT/d --format parquet", "standard input must be text or jsonl, not parquet"),
-        ("report - -t t.json", "- (standard input) can't be used here"),
         ("report c.txt -t hf/tokenizer.json --kind x", "'x' is not NAME=PATH"),
         ("inspect -t t.json", "pass TEXT, - for standard input, or --file FILE"),
         ("inspect a --file c.txt -t t.json", "pass TEXT, - for standard input, or --file FILE"),
@@ -190,6 +184,13 @@ class TestStandardInput:
         piped, read = (tokjax.open_dataset(tmp_path / name) for name in ("piped", "read"))
         assert piped.num_documents == 40
         assert piped.read(0, piped.num_tokens).tolist() == read.read(0, read.num_tokens).tolist()
+
+    def test_together_with_files(self, shell, tmp_path):
+        (tmp_path / "a.jsonl").write_text('{"text": "two"}')
+        shell("pack - OUT/a.jsonl --field raw -o OUT/d -q", stdin=b"one")
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["one", "two"]
+        shell("pack - --field raw -o OUT/e -q --format tsv", stdin=b"id\ttext\n1\tone\n")
+        assert list(tokjax.open_dataset(tmp_path / "e")) == ["one"]
 
     def test_records(self, shell, tmp_path):
         lines = b'{"body": "one"}\n{"body": "two"}\n'

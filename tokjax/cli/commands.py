@@ -36,7 +36,6 @@ from tokjax.cli.options import (
     exit_if_interrupted,
     load_tokenizer_with_eos,
     make_source,
-    open_stdin,
     show_error,
 )
 from tokjax.cli.train import train
@@ -104,7 +103,7 @@ SpecialOption = Annotated[
 ]
 Files = Annotated[
     list[str],
-    typer.Argument(help=f"{FILES_HELP} Pass - for standard input.", show_default=False),
+    typer.Argument(help=f"{FILES_HELP} Or - for standard input.", show_default=False),
 ]
 
 
@@ -147,7 +146,7 @@ def pack(
     if tokenizer is None and field is not FieldKind.raw:
         raise tokjax.errors.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
     loaded: Any = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
-    source = make_source(files, text_column, file_format, takes_stdin=True)
+    source = make_source(files, text_column, file_format)
     separator = choose_separator(separator, loaded, [source])
     options = _get_special_options(special)
     dataset_field: tokjax.Field
@@ -162,7 +161,7 @@ def pack(
         dataset_field = _make_packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.write_dataset(
-            open_stdin(source, [separator] if separator else [], skip_bad_records=skip_bad_records),
+            source,
             dataset_field,
             out,
             separator=separator,

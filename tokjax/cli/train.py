@@ -19,11 +19,9 @@ from tokjax._util.urls import reject_urls
 from tokjax.cli.options import (
     FILES_HELP,
     INTERRUPTED,
-    STDIN,
     FormatOption,
     TextColumnOption,
     make_source,
-    open_stdin,
     print_rows,
 )
 from tokjax.trainer import (
@@ -142,10 +140,10 @@ def train(
         "progress": not quiet,
     }
     reject_urls(out)
-    source = make_source(files, text_column, file_format, takes_stdin=True)
+    source = make_source(files, text_column, file_format)
     _check_output(Path(out), source, bundle=bundle, overwrite=overwrite)
     try:
-        trained = _TRAINERS[model](open_stdin(source, names), **options)
+        trained = _TRAINERS[model](source, **options)
     except KeyboardInterrupt as error:
         message = str(error) or "interrupted"
         Console(stderr=True).print(message, style="bold red", markup=False, soft_wrap=True)
@@ -193,7 +191,7 @@ def _check_output(out: Path, source: TextFiles, *, bundle: bool, overwrite: bool
     reject_home(out)
     if out.exists() and not overwrite:
         raise tokjax.errors.InvalidArgumentError(f"{out} exists; to replace it, pass --overwrite")
-    if out.is_file() and any(out.samefile(path) for path in source.paths if path != Path(STDIN)):
+    if out.is_file() and any(out.samefile(path) for path in source.paths):
         raise tokjax.errors.InvalidArgumentError(
             f"{out} is one of the source files; pass another output file"
         )

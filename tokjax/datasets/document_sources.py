@@ -386,8 +386,6 @@ def _iter_iterable(source: Any, reader: DocumentReader) -> Iterator[Document | T
     for position, item in enumerate(_iter_items(source, reader)):
         number = position if reader.skip_bad_records else index
         try:
-            if isinstance(item, SourceError):  # (of standard input)
-                raise item
             item_kind = _get_kind(item)
             if kind not in (None, item_kind):
                 raise InvalidArgumentError(
