@@ -173,7 +173,7 @@ class TestSeparator:
         line = (tmp_path / "a.jsonl").read_bytes()
         assert self.pack(shell, tmp_path, "-", "--special text --format jsonl", stdin=line) == [self.text]
         shell("report OUT/a.jsonl -t OUT/d/tokenizer.tokjax.json --json OUT/r.json -q")
-        assert json.loads((tmp_path / "r.json").read_text())["texts"]["text"]["documents"] == 1
+        assert json.loads((tmp_path / "r.json").read_text())["texts"][0]["documents"] == 1
 
 
 class TestStandardInput:

@@ -47,7 +47,6 @@ from tokjax.offsets import char_to_byte_spans
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.align.spans import SpanColumns
     from tokjax.core.utf8 import Text
 
 
@@ -118,18 +117,20 @@ class TokenSelection(NamedTuple):
     stops: NDArray[np.int64]
     scale: int
 
-    def find_touched(self, spans: SpanColumns, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+    def find_touched(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the range `first:after` in the selection of the tokens that share a byte with each span.
 
         Args:
-            spans: the spans.
-            rows: index of the row of each span, `int64`, shape `(spans,)`.
+            starts: first byte of each span, shape `(spans,)`.
+            stops: one past the last byte of each span, shape `(spans,)`.
+            rows: index of the row of each span, shape `(spans,)`.
         """
-        starts, stops = (
-            np.minimum(positions, self.scale - 1) + rows * self.scale
-            for positions in (spans.starts, spans.stops)
+        low, high = (
+            np.minimum(positions, self.scale - 1) + rows * self.scale for positions in (starts, stops)
         )
-        return np.searchsorted(self.stops, starts, "right"), np.searchsorted(self.starts, stops)
+        return np.searchsorted(self.stops, low, "right"), np.searchsorted(self.starts, high)
 
 
 def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:

@@ -242,7 +242,7 @@ def _find_pairs(
     texts: JoinedTexts | None,
 ) -> _SpanTokenPairs:
     """Returns the pairs of a span and a selected token, trimmed if texts are known, that share a byte."""
-    first, after = selection.find_touched(spans, rows)
+    first, after = selection.find_touched(np.asarray(spans.starts), np.asarray(spans.stops), rows)
     counts = after - first
     span_indices = np.repeat(np.arange(len(counts)), counts)
     token_indices = selection.indices[concatenate_ranges(first, counts)]
