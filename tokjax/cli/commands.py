@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 import tokjax
 from tokjax._util.atomic_files import reject_home, write_atomically
@@ -42,10 +40,10 @@ from tokjax.cli.train import train
 from tokjax.corpus.decompression import open_decompressed, report_damage
 from tokjax.formats.exporting import resolve_target
 from tokjax.offsets import has_span
+from tokjax.reports.report_table import ReportTable
 from tokjax.reports.vocabulary_statistics import ONLY_KIND
 
 if TYPE_CHECKING:
-    from tokjax.core.records import TokenizationResult
     from tokjax.formats.file_formats import Format
 
 app = typer.Typer(
@@ -92,7 +90,6 @@ class FieldKind(StrEnum):
 _BUCKETS = (64, 128, 256, 512, 1024)
 _DEFAULT_TOKEN_LIMIT = 200
 _MAX_BYTES_PER_TOKEN = 64
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 SpecialOption = Annotated[
     SpecialHandling,
     typer.Option(
@@ -196,9 +193,23 @@ def inspect(
     else:
         content = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
     result = tokjax.encode_result(loaded, content, **_get_special_options(special))
-    Console().print(
-        _make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
+    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)
+    shown = tuple(
+        (
+            str(i),
+            make_visible(token),
+            str(id_),
+            f"[{span[0]}, {span[1]})" if has_span(span) else "none",
+            "yes" if special else "",
+        )
+        for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit))
     )
+    count = f"{len(result):,} tokens"
+    if len(result) > limit:
+        is_complete = len(content) < nbytes or isinstance(content, str)
+        count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
+    table = ReportTable("tokens", ("#", "token", "id", "bytes", "special"), shown)
+    Console().print(table, f"{count}; bytes are 1-based and half-open", sep="\n", markup=False)
 
 
 @app.command()
@@ -283,30 +294,6 @@ def report(
 
 for command in (stats, verify, merge, convert, rebuild, train):
     app.command()(command)
-
-
-def _make_token_table(result: TokenizationResult, limit: int, *, is_complete: bool) -> Table:
-    """Returns a table with one row per token: index, readable token, id, byte span.
-
-    Args:
-        result: tokens of the text.
-        limit: maximum number of rows.
-        is_complete: whether the whole text was encoded; `False` if only its start was.
-    """
-    table = Table("#", "token")
-    for name in ("id", "bytes", "special"):
-        table.add_column(name, no_wrap=True)
-    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)
-    for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
-        style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
-        token_text = Text(make_visible(token), style=style)
-        span_text = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
-        table.add_row(str(i), token_text, str(id_), Text(span_text), "yes" if special else "")
-    count = f"{len(result):,} tokens"
-    if len(result) > limit:
-        count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
-    table.caption = f"{count}; bytes are 1-based and half-open"
-    return table
 
 
 def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[str]]:

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 import tokjax
 from tokjax._util.urls import save_stream
 from tokjax.corpus.decompression import STANDARD_INPUT
 from tokjax.corpus.files import has_plain_text, text_files
 from tokjax.errors import TokjaxError
+from tokjax.reports.report_table import ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -88,16 +87,8 @@ def print_rows(title: str, rows: Mapping[str, object], notes: Sequence[str] = ()
         rows: name to value. Rows whose value is `None` are left out.
         notes: lines below the table.
     """
-    table = Table(title=Text(title), show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(justify="right", overflow="fold")
-    for name, value in rows.items():
-        if value is not None:
-            form = {int: ",", float: ".3f"}.get(type(value), "")
-            table.add_row(Text(name), Text(format(value, form)))
-    if notes:
-        table.caption, table.caption_justify = Text("\n".join(notes)), "left"
-    Console().print(table)
+    shown = tuple((name, value) for name, value in rows.items() if value is not None)
+    Console().print(ReportTable(title, ("", ""), shown), *notes, sep="\n", markup=False)
 
 
 FILES_HELP = (

@@ -46,9 +46,11 @@ class ReportTable(NamedTuple):
         title = Text(_format_value(self.title))
         # Otherwise rich wraps a title that is wider than the columns.
         table = Table(title=title, title_justify="left", min_width=title.cell_len, box=None, pad_edge=False)
+        table.show_header = any(self.columns)
         for i, name in enumerate(self.columns):
             is_text = all(isinstance(row[i], str) for row in self.rows)
-            table.add_column(Text(_format_value(name), "bold"), justify="left" if is_text else "right")
+            heading = Text(_format_value(name), "bold")
+            table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*(Text(_format_value(value)) for value in row))
         return table
