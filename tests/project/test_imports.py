@@ -22,7 +22,7 @@ STATEMENTS = [
     "tokjax.TokenizationResult; tokjax.pack_blocks; tokjax.sentencepiece; tokjax.models.sample_encode",
     "tokjax.reports.vocabulary_report; tokjax.reports.report_tables",
     "tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2]]), block_size=2, pad_id=0)",
-    "tokjax.show_batch(tokjax.ragged_from_rows([[97]]), tokjax.byte_level())._repr_html_()",
+    "tokjax.show_batch(tokjax.ragged_from_rows([[97]]), tokjax.byte_level())",
     "import tokjax.trainer, tokjax.trainer.counting, tokjax.datasets.writer",  # as in workers
     "import tokjax.cli.commands",
     "import regex",
