@@ -87,8 +87,8 @@ def _make_draws(*shape: int) -> Any:
 def make_padding_cases(batch: Batch) -> Cases:
     length = batch.ids.shape[1]
     pad = partial(tokjax.pad_ragged, length=length, pad_id=PAD)
-    pad_rows = partial(tokjax.batch_pad_sequences, max_length=length, pad_value=PAD)
-    pad_one = partial(tokjax.pad_sequence, max_length=2 * batch.ids.size, pad_value=PAD)
+    pad_rows = partial(tokjax.quick.batch_pad_sequences, max_length=length, pad_value=PAD)
+    pad_one = partial(tokjax.quick.pad_sequence, max_length=2 * batch.ids.size, pad_value=PAD)
     return {
         "pad_ragged": (pad, (_make_ragged(batch),)),
         "batch_pad_sequences": (pad_rows, (batch.ids, batch.lengths)),
@@ -98,7 +98,9 @@ def make_padding_cases(batch: Batch) -> Cases:
 
 def make_label_cases(batch: Batch) -> Cases:
     labels = tokjax.causal_lm_labels
-    find_ends = partial(tokjax.find_document_boundaries, eos_token=EOS, max_documents=batch.ids.size // 64)
+    find_ends = partial(
+        tokjax.masks.find_document_boundaries, eos_token=EOS, max_documents=batch.ids.size // 64
+    )
     return {
         "labels, right-padded": (labels, (batch.ids, batch.padded)),
         "labels, segments": (
@@ -110,8 +112,8 @@ def make_label_cases(batch: Batch) -> Cases:
             lambda i, m, c: labels(i, m, loss_mask=c),
             (batch.ids, batch.padded, batch.holes),
         ),
-        "to_one_based": (tokjax.to_one_based, (batch.ids,)),
-        "to_zero_based": (tokjax.to_zero_based, (batch.ids,)),
+        "to_one_based": (tokjax.quick.to_one_based, (batch.ids,)),
+        "to_zero_based": (tokjax.quick.to_zero_based, (batch.ids,)),
         "find_document_boundaries": (find_ends, (np.where(batch.ids % 97, batch.ids, EOS).reshape(-1),)),
     }
 
@@ -143,7 +145,10 @@ def make_mask_cases(batch: Batch) -> Cases:
     make = tokjax.masks.make_attention_mask
     suffix = f", {rows} rows"
     return {
-        "create_attention_mask": (partial(tokjax.create_attention_mask, max_length=length), (batch.lengths,)),
+        "create_attention_mask": (
+            partial(tokjax.masks.create_attention_mask, max_length=length),
+            (batch.lengths,),
+        ),
         "padding_mask": (tokjax.masks.padding_mask, (batch.padded,)),
         f"attention mask{suffix}": (lambda s: make(segment_ids=s), (segments,)),
         f"attention mask, padding{suffix}": (lambda m: make(attention_mask=m), (padded,)),

@@ -118,7 +118,7 @@ def test_loaders_and_datasets(data):
             ["a"], PACKED, data, shard_size=10**30
         ),
         "max_segments must be at most": lambda: tokjax.packing.plan_packing([1], 8, max_segments=10**30),
-        "length must be at most 2147483647": lambda: tokjax.SequenceLoader(
+        "length must be at most 2147483647": lambda: tokjax.datasets.SequenceLoader(
             dataset, batch_size=1, length=1 << 40
         ),
         "state must be a value of get_state, or its JSON": lambda: loader.set_state("[" * 100_000),

@@ -38,7 +38,7 @@ TOKENIZERS = {
     "uncased": lambda: tokjax.wordpiece(TOKENS),
     "cased": lambda: tokjax.wordpiece(TOKENS, lowercase=False),
     "cased without accents": lambda: tokjax.wordpiece(TOKENS, lowercase=False, strip_accents=True),
-    "lowercase words": lambda: tokjax.word_level(TOKENS[:1], lowercase=True),
+    "lowercase words": lambda: tokjax.models.word_level(TOKENS[:1], lowercase=True),
     "NFC": lambda: tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}, pattern="qwen2"),
     "library, NFKC": lambda: make_library_tokenizer(normalizers.NFKC(), normalizers.Lowercase()),
     "library, no accents": lambda: make_library_tokenizer(normalizers.NFD(), normalizers.StripAccents()),

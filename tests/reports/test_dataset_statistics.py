@@ -71,7 +71,7 @@ def test_bytes_per_token_includes_truncated_tokens(tmp_path):
     num_inserted = 2 * 20
     for name, field in (
         ("tokenized", tokjax.TokenizedTextField(TOKENIZER, max_tokens=10)),
-        ("bucketed", tokjax.BucketedTokenField(TOKENIZER, [4], max_tokens=10)),
+        ("bucketed", tokjax.datasets.BucketedTokenField(TOKENIZER, [4], max_tokens=10)),
     ):
         tokjax.write_dataset(["x" * 1000] * 20, field, tmp_path / name, shard_size=50)
         report = tokjax.reports.dataset_report(tokjax.open_dataset(tmp_path / name))

@@ -146,14 +146,14 @@ def pack(
     source = make_source(files, text_column, file_format)
     separator = choose_separator(separator, loaded, [source])
     options = _get_special_options(special)
-    dataset_field: tokjax.Field
+    dataset_field: tokjax.datasets.Field
     if field is FieldKind.raw:
         dataset_field = tokjax.RawTextField()
     elif field is FieldKind.tokenized:
         dataset_field = tokjax.TokenizedTextField(loaded, max_tokens, **options)
     elif field is FieldKind.bucketed:
         boundaries = bucket or [size for size in _BUCKETS if size < max_tokens]
-        dataset_field = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
+        dataset_field = tokjax.datasets.BucketedTokenField(loaded, boundaries, max_tokens, **options)
     else:
         dataset_field = _make_packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
