@@ -11,6 +11,8 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tokjax._util.checks import check_bool
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -158,6 +160,7 @@ def show_progress_bar(
         unit: name of the unit. `"bytes"` shows sizes such as `1.5/2.0 MB`; other names follow a plain count.
         enabled: if `False`, no bar is shown, and the function does nothing.
     """
+    check_bool("progress", enabled)
     if not enabled:
         yield lambda amount, note="": None  # noqa: ARG005
         return

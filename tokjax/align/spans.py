@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import Array, as_integers
+from tokjax._util.checks import check_iterable
 from tokjax._util.display import short_repr
 from tokjax.align.tagset import check_labels
 from tokjax.core.ragged import make_row_splits
@@ -58,7 +59,7 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     >>> span_columns([[(1, 6, "PER")], []], ["PER"]).row_splits
     array([0, 1, 1])
     """
-    rows = list(spans)
+    rows = list(check_iterable("spans", spans))
     starts, stops, names, row_splits = build_flat_spans(rows)
     class_ids = {label: i for i, label in enumerate(check_labels(labels))}
     try:

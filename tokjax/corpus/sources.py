@@ -77,7 +77,8 @@ def find_source_files(
     if takes_records and is_arrow_table(source):
         return None
     reject_tables(source, "source", takes_records=takes_records)
-    if isinstance(cast("object", source), bytes) or not isinstance(source, Iterable):
+    is_iterable = isinstance(source, Iterable) and getattr(source, "ndim", 1) > 0
+    if isinstance(cast("object", source), bytes) or not is_iterable:
         raise InvalidArgumentError(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"

@@ -151,6 +151,7 @@ def vocabulary_report(
             f"against must map names to tokenizers, not be a {type(against).__name__}; "
             "pass {NAME: tokenizer}"
         )
+    _check_names("tokenizer", [name, *(against or ())])
     tokenizers = {name: tokenizer, **(against or {})}
     if against and name in against:
         raise InvalidArgumentError(
@@ -159,7 +160,6 @@ def vocabulary_report(
     sources = dict(texts) if isinstance(texts, Mapping) else {ONLY_KIND: texts}
     if not sources:
         raise InvalidArgumentError("texts is an empty mapping; pass {NAME: source}, or one source")
-    _check_names("tokenizer", tokenizers)
     _check_names("kind of text", sources)
     files = list(map(find_source_files, sources.values()))
     check_separator(separator)
@@ -236,6 +236,8 @@ def report_tables(report: VocabularyReport) -> tuple[ReportTable, ...]:
     >>> [table.title for table in tables][:3]
     ['texts', 'metrics', 'longest tokens of tokenizer']
     """
+    if not isinstance(report, VocabularyReport):
+        raise InvalidArgumentError(f"report must be a VocabularyReport, not {report!r:.80}")
     by_kind = _group_by_kind(report)
     texts = [(kind, *(getattr(uses[0].text, name) for name in TEXT_METRICS)) for kind, uses in by_kind]
     groups = [("vocabulary", VOCABULARY_METRICS, by_kind[-1][1])] + [
