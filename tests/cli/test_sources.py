@@ -54,7 +54,7 @@ def shell(workspace, tmp_path):
         ),
         ("pack c.txt -t t.json -o OUT/d --eos-token x", "error: --eos-token is 'x', which is not among"),
         ("pack c.txt -o OUT/d", "error: --tokenizer FILE is required unless --field raw is passed"),
-        ("pack latin.txt -t t.json -o OUT/d", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
+        ("pack latin.txt -t t.json -o OUT/d", "convert it with iconv -f latin1 -t utf-8"),
         (
             "pack d -t t.json -o OUT/d",
             "'d' is a directory without Parquet files; pass a pattern, such as 'd/**",

@@ -20,7 +20,6 @@ from rich.markup import escape
 
 import tokjax
 from tokjax._util.urls import save_stream
-from tokjax.corpus.decompression import STANDARD_INPUT
 from tokjax.corpus.files import has_plain_text, text_files
 from tokjax.errors import TokjaxError
 from tokjax.reports.report_table import ReportTable
@@ -136,7 +135,7 @@ def make_source(files: list[str], text_column: str, file_format: str) -> TextFil
         text_column: field or column with the text of each record.
         file_format: format of all files, or `"auto"`.
     """
-    saved = [save_stream(sys.stdin.buffer, STANDARD_INPUT)] if STDIN in files else []
+    saved = [save_stream(sys.stdin.buffer, "standard input")] if STDIN in files else []
     copies = [str(path) for each in saved for path in each.urls]
     paths = [path for file in files for path in (copies if file == STDIN else [file])]
     found = text_files(paths, field=text_column, format=cast("FileFormat", file_format))
