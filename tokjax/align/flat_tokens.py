@@ -162,7 +162,8 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
         is_normalized = is_reference_normalized(offsets)
         return FlatTokens(spans, splits, spans.shape, is_one_text=False, is_normalized=is_normalized)
     is_one_text = isinstance(offsets, TokenizationResult)
-    results = _as_results(offsets)
+    is_batch = isinstance(offsets, (TokenizationBatch, TokenizationResult, Ragged))
+    results = offsets if is_batch or not isinstance(offsets, Iterable) else [*offsets]
     ragged = as_ragged(results)
     if ragged.offsets is None:
         raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")
@@ -235,21 +236,6 @@ def select_tokens(
             "be in the order of their text"
         )
     return TokenSelection(is_selected, indices, starts, stops, scale)
-
-
-def _as_results(offsets: Any) -> Any:
-    """Returns `offsets` in a form that `as_ragged` accepts."""
-    if isinstance(offsets, (TokenizationBatch, Ragged)):
-        return offsets
-    if isinstance(offsets, TokenizationResult):
-        return [offsets]
-    results = [*offsets] if isinstance(offsets, Iterable) else [offsets]
-    if not all(isinstance(result, TokenizationResult) for result in results):
-        raise InvalidArgumentError(
-            "offsets must be tokenization results or an array of byte spans, not a "
-            f"{type(offsets).__name__}; convert a list of spans with np.array(spans)"
-        )
-    return results
 
 
 def _read_windows(windows: Any) -> FlatTokens:
