@@ -78,7 +78,7 @@ def test_bytes_per_token_includes_truncated_tokens(tmp_path):
         assert (report.num_cut, report.num_dropped, report.num_items) == (20, 20 * 992, 20 * 10)
         assert report.bytes_per_token == 20_000 / (20_000 + num_inserted)
         shown = " ".join(get_output("stats", tmp_path / name).split())
-        for row in ("bytes per token │ 0.998", "truncated documents │ 20", "removed by truncation │ 19,840"):
+        for row in ("bytes per token 0.998", "truncated documents 20", "removed by truncation 19,840"):
             assert row in shown
     assert json.loads(json.dumps(asdict(report)))["bytes_per_token"] < 1
     tokjax.write_dataset(["aé" * 4, b"\xff\xff", "a"], tokjax.RawTextField(max_chars=1), tmp_path / "raw")
