@@ -38,7 +38,7 @@ assert_type(next(tokjax.pipelines.batched(TEXTS, 2)), list[str])
 
 def get_first_batch(batches: tokjax.PackedTokenLoader) -> tokjax.PackedBlocks:
     """Returns the first batch of a loader, whose type follows from the type of the loader."""
-    for arrays in tokjax.prefetch_to_device(batches):
+    for arrays in tokjax.datasets.prefetch_to_device(batches):
         assert_type(arrays, tokjax.PackedBlocks)
     return batches.batch_at(0)
 
@@ -57,7 +57,7 @@ def load_dataset(path: str) -> None:
     assert_type(chunks, tokjax.PackedTokenLoader[tokjax.datasets.TokenChunks])
     assert_type(chunks.shard(0, 2).batch_at(0), tokjax.datasets.TokenChunks)
     assert_type(chunks.map(len).batch_at(0), int)
-    padded = tokjax.SequenceLoader(dataset, batch_size=2)
+    padded = tokjax.datasets.SequenceLoader(dataset, batch_size=2)
     for columns in padded.map(tokjax.batch_to_dict):
         assert_type(columns, dict[str, Any])
     tokjax.PackedTokenLoader(stream, batch_size=2, shufle=True)  # type: ignore[call-overload]

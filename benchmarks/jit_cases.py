@@ -87,8 +87,8 @@ def _make_draws(*shape: int) -> Any:
 def make_padding_cases(batch: Batch) -> Cases:
     length = batch.ids.shape[1]
     pad = partial(tokjax.pad_ragged, length=length, pad_id=PAD)
-    pad_rows = partial(tokjax.batch_pad_sequences, max_length=length, pad_value=PAD)
-    pad_one = partial(tokjax.pad_sequence, max_length=2 * batch.ids.size, pad_value=PAD)
+    pad_rows = partial(tokjax.quick.batch_pad_sequences, max_length=length, pad_value=PAD)
+    pad_one = partial(tokjax.quick.pad_sequence, max_length=2 * batch.ids.size, pad_value=PAD)
     return {
         "pad_ragged": (pad, (_make_ragged(batch),)),
         "batch_pad_sequences": (pad_rows, (batch.ids, batch.lengths)),
@@ -98,7 +98,9 @@ def make_padding_cases(batch: Batch) -> Cases:
 
 def make_label_cases(batch: Batch) -> Cases:
     labels = tokjax.causal_lm_labels
-    find_ends = partial(tokjax.find_document_boundaries, eos_token=EOS, max_documents=batch.ids.size // 64)
+    find_ends = partial(
+        tokjax.masks.find_document_boundaries, eos_token=EOS, max_documents=batch.ids.size // 64
+    )
     return {
         "labels, right-padded": (labels, (batch.ids, batch.padded)),
         "labels, segments": (
@@ -110,8 +112,8 @@ def make_label_cases(batch: Batch) -> Cases:
             lambda i, m, c: labels(i, m, loss_mask=c),
             (batch.ids, batch.padded, batch.holes),
         ),
-        "to_one_based": (tokjax.to_one_based, (batch.ids,)),
-        "to_zero_based": (tokjax.to_zero_based, (batch.ids,)),
+        "to_one_based": (tokjax.quick.to_one_based, (batch.ids,)),
+        "to_zero_based": (tokjax.quick.to_zero_based, (batch.ids,)),
         "find_document_boundaries": (find_ends, (np.where(batch.ids % 97, batch.ids, EOS).reshape(-1),)),
     }
 
@@ -143,7 +145,10 @@ def make_mask_cases(batch: Batch) -> Cases:
     make = tokjax.masks.make_attention_mask
     suffix = f", {rows} rows"
     return {
-        "create_attention_mask": (partial(tokjax.create_attention_mask, max_length=length), (batch.lengths,)),
+        "create_attention_mask": (
+            partial(tokjax.masks.create_attention_mask, max_length=length),
+            (batch.lengths,),
+        ),
         "padding_mask": (tokjax.masks.padding_mask, (batch.padded,)),
         f"attention mask{suffix}": (lambda s: make(segment_ids=s), (segments,)),
         f"attention mask, padding{suffix}": (lambda m: make(attention_mask=m), (padded,)),
@@ -199,13 +204,11 @@ def make_alignment_cases(batch: Batch) -> Cases:
     starts = 1 + BYTES_PER_TOKEN * np.arange(length, dtype=np.int32)
     offsets = np.broadcast_to(np.stack([starts, starts + BYTES_PER_TOKEN], -1), (rows, length, 2))
     offsets = offsets * batch.padded[..., None]
-    spans = np.concatenate([_make_spans(rows, length, SPANS), np.ones((rows, SPANS, 1), np.int32)], -1)
     word_ids = np.where(batch.padded, np.arange(length) * WORDS // length, -1).astype(np.int32)
     word_labels = np.ones((rows, WORDS), np.int32)
     fewer_rows = max(1, rows // MASKED_ROWS)
     label_words = partial(tokjax.align.words_from_labels, num_words=WORDS)
     return {
-        "align_span_arrays": (partial(tokjax.align.align_span_arrays, tagset=TAGS), (offsets, spans)),
         "labels_from_words": (tokjax.align.labels_from_words, (word_ids, word_labels)),
         "words_from_labels": (label_words, (word_ids, batch.padded)),
         "words_from_labels, majority": (

@@ -76,7 +76,7 @@ def make_loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable
 
     def run_both() -> None:
         state = weights
-        with tokjax.prefetch_to_device(make_loader().repeat()) as batches:
+        with tokjax.datasets.prefetch_to_device(make_loader().repeat()) as batches:
             for _ in range(steps):
                 state, value = train_step(state, next(batches).ids)
         jax.block_until_ready(value)
@@ -93,7 +93,7 @@ def make_loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
     raw = tokjax.open_dataset(bench.scratch / "raw", tokenizer)
     return {
         "packed ids": partial(tokjax.PackedTokenLoader, packed, batch_size=BATCH, chunk_tokens=LENGTH),
-        "text": partial(tokjax.SequenceLoader, raw, batch_size=BATCH, length=LENGTH, pad_id=0),
+        "text": partial(tokjax.datasets.SequenceLoader, raw, batch_size=BATCH, length=LENGTH, pad_id=0),
     }
 
 

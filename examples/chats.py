@@ -47,6 +47,6 @@ def prepare_dataset(directory, chats, template, vocab_size, length):
     tokenizer = train_bpe(
         texts, vocab_size=vocab_size, special_tokens=[*special, "<|pad|>"], pad_token="<|pad|>"
     ).tokenizer
-    field = tokjax.ChatField(tokenizer, template, max_tokens=length)
+    field = tokjax.datasets.ChatField(tokenizer, template, max_tokens=length)
     tokjax.write_dataset(chats, field, directory)
     return tokjax.open_dataset(directory)

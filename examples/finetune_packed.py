@@ -67,7 +67,7 @@ def train(directory, batch_size, length, steps, address, count, host):
             params, state = restored["model"]
             loader.set_state(restored["loader"])
         step, losses = loader.step, open_log(directory / "losses.jsonl", loader.step) if host == 0 else None
-        with tokjax.prefetch_to_device(loader.repeat(), sharding=by_rows) as batches:
+        with tokjax.datasets.prefetch_to_device(loader.repeat(), sharding=by_rows) as batches:
             while step < steps:
                 params, state, loss = train_step(params, state, next(batches))
                 step += 1

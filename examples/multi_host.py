@@ -65,7 +65,7 @@ def train(directory_path, checkpoints, stop, count, address, process):
             params, state = restored["model"]
             loader.set_state(restored["loader"])
         remaining = range(loader.step, stop)  # read before prefetching, which advances the loader
-        with tokjax.prefetch_to_device(loader.repeat(), sharding=by_rows) as batches:
+        with tokjax.datasets.prefetch_to_device(loader.repeat(), sharding=by_rows) as batches:
             for _ in track(remaining, f"{count} processes", disable=process > 0):
                 params, state, *numbers = train_step(params, state, next(batches))
                 results.append([float(number) for number in numbers])

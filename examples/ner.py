@@ -62,7 +62,7 @@ def predict_spans(params, tokenizer, texts, tagset):
     windows, padded = encode_texts_as_windows(tokenizer, texts)
     tags = jax.jit(compute_tag_logits)(params, padded.ids, padded.attention_mask).argmax(axis=-1)
     token_tags = np.asarray(tags)[padded.attention_mask == 1]
-    merged = tokjax.align.merge_windows(windows, token_tags, stride=STRIDE)
+    merged = tokjax.align.merge_windows(windows, token_tags)
     batch = tokjax.encode_batch_result(tokenizer, texts, **OPTIONS)
     return tokjax.align.spans_from_labels(batch, merged.values, tagset, texts=texts, first_subword_only=True)
 

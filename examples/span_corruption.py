@@ -74,7 +74,7 @@ def main(
     random = np.random.default_rng(0)
     train = (corrupt_chunks(tokenizer, part, random) for part in iter_random_batches(rows, batch_size, steps))
     params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), inputs_length + targets_length)
-    with tokjax.prefetch_to_device(train) as batches:
+    with tokjax.datasets.prefetch_to_device(train) as batches:
         params = fit(params, compute_total_loss, batches, steps, 4e-3)
 
     batch, labels = corrupt_chunks(tokenizer, held, random)

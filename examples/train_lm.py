@@ -96,7 +96,7 @@ def main(
     measure = make_held_out_metric(held_out, dataset.tokenizer, length, batch_size)
     print("evaluating the model before training")
     before = measure(params)
-    with tokjax.prefetch_to_device(loader.repeat()) as batches:
+    with tokjax.datasets.prefetch_to_device(loader.repeat()) as batches:
         measures = {"held-out bits per byte": measure}
         params = fit(params, compute_total_loss, batches, steps, learning_rate, measures)
     after = measure(params)

@@ -83,7 +83,7 @@ def test_masks_of_one_kind():
     mask = assert_agrees(to_integers(tokjax.masks.segment_mask), ids, ids[::-1].copy())
     assert mask.tolist() == [[[int(q == k) for k in ids[::-1]] for q in ids]]
     assert tokjax.masks.padding_mask(np.array([[1, 0]])).tolist() == [[[[True, False]]]]
-    prefix = tokjax.masks.prefix_mask(tokjax.create_attention_mask(np.array([2]), 3))
+    prefix = tokjax.masks.prefix_mask(tokjax.masks.create_attention_mask(np.array([2]), 3))
     assert prefix.astype(int).tolist() == [[compute_mask_in_loop(3, lambda q, k: k < 2 or k <= q)]]
 
 
@@ -231,17 +231,17 @@ def test_lengths_in_dot_product_attention(documents):
 
 @given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 6))
 def test_create_attention_mask(lengths, width):
-    mask = assert_agrees(lambda n: tokjax.create_attention_mask(n, width), np.array(lengths, np.int32))
+    mask = assert_agrees(lambda n: tokjax.masks.create_attention_mask(n, width), np.array(lengths, np.int32))
     assert mask.tolist() == [[1] * min(n, width) + [0] * (width - min(n, width)) for n in lengths]
 
 
 def test_create_causal_mask():
-    mask = tokjax.create_causal_mask(3)
+    mask = tokjax.masks.create_causal_mask(3)
     assert mask.dtype == np.float32
     assert (mask == np.triu(np.full((3, 3), -np.inf), 1)).all()
-    scores = jax.jit(lambda x: jax.nn.softmax(x + tokjax.create_causal_mask(3)))(jnp.zeros((3, 3)))
+    scores = jax.jit(lambda x: jax.nn.softmax(x + tokjax.masks.create_causal_mask(3)))(jnp.zeros((3, 3)))
     assert np.allclose(scores, np.tril(np.ones((3, 3))) / np.array([[1], [2], [3]]))
-    assert tokjax.create_causal_mask(0).shape == (0, 0)
+    assert tokjax.masks.create_causal_mask(0).shape == (0, 0)
 
 
 @get_max_examples(40)
@@ -249,12 +249,12 @@ def test_create_causal_mask():
 def test_find_document_boundaries(row, spare):
     expected = oracle.find_boundaries(row, 0)
     array = np.array(row, np.int32)
-    boundaries = tokjax.find_document_boundaries(array, 0)
+    boundaries = tokjax.masks.find_document_boundaries(array, 0)
     assert boundaries.dtype == np.int32
     assert boundaries.shape == (len(expected), 2)
     assert [tuple(pair) for pair in boundaries.tolist()] == expected
-    assert tokjax.find_document_boundaries(jnp.asarray(array), 0).tolist() == boundaries.tolist()
-    find = partial(tokjax.find_document_boundaries, eos_token=0, max_documents=len(expected) + spare)
+    assert tokjax.masks.find_document_boundaries(jnp.asarray(array), 0).tolist() == boundaries.tolist()
+    find = partial(tokjax.masks.find_document_boundaries, eos_token=0, max_documents=len(expected) + spare)
     padded = assert_agrees(find, array)
     assert padded[: len(expected)].tolist() == boundaries.tolist()
     assert (padded[len(expected) :] == len(row)).all()
@@ -262,4 +262,4 @@ def test_find_document_boundaries(row, spare):
 
 def test_too_many_documents_are_rejected():
     with rejects("there are 3 documents, more than max_documents=2"):
-        tokjax.find_document_boundaries(np.array([0, 0, 1]), 0, max_documents=2)
+        tokjax.masks.find_document_boundaries(np.array([0, 0, 1]), 0, max_documents=2)

@@ -60,7 +60,7 @@ def load_tiktoken():
 
 OTHERS = {
     "byte-level BPE, trimmed": make_trimmed_bpe,
-    "callable, spans": lambda: tokjax.from_callable(split_characters, ["[UNK]", "a", "é"]),
+    "callable, spans": lambda: tokjax.models.from_callable(split_characters, ["[UNK]", "a", "é"]),
     "CLIP": load_clip,
     "from_sentencepiece": lambda: load_sentencepiece("unigram with bytes"),
     "from_tiktoken": load_tiktoken,

@@ -45,24 +45,24 @@ def test_quick_causal_lm_batch(tokenizer, plain_tokenizer):
     low, low_, eos, pad = (
         tokjax.token_to_id(tokenizer, t) for t in ("low", " low", "<|endoftext|>", "<|pad|>")
     )
-    batch = tokjax.quick_causal_lm_batch(tokenizer, ["low", "low low"])
+    batch = tokjax.quick.quick_causal_lm_batch(tokenizer, ["low", "low low"])
     assert batch.ids.tolist() == [[low, eos, pad], [low, low_, eos]]
     assert batch.attention_mask.tolist() == [[1, 1, 0], [1, 1, 1]]
     assert batch.labels.tolist() == [[eos, -100, -100], [low_, eos, -100]]
-    passed = tokjax.quick_causal_lm_batch(tokenizer, ["low", "low low"], pad_id=7, ignore_index=-1)
+    passed = tokjax.quick.quick_causal_lm_batch(tokenizer, ["low", "low low"], pad_id=7, ignore_index=-1)
     assert passed.ids[0, 2] == 7
     assert passed.labels.tolist() == [[eos, -1, -1], [low_, eos, -1]]
     only_eos = tokjax.byte_level_bpe(
         dict(tokenizer.vocabulary.ordinary), special_tokens={"</s>": 999}, eos_token="</s>"
     )
-    safe = tokjax.quick_causal_lm_batch(only_eos, ["low", "low low"])
+    safe = tokjax.quick.quick_causal_lm_batch(only_eos, ["low", "low low"])
     assert safe.ids[0].tolist()[1:] == [999, 999]
     assert safe.labels[0].tolist() == [999, -100, -100]
     with pytest.raises(
         tokjax.errors.MissingSpecialTokenError, match="neither a pad nor an eos token; pass pad_id=ID"
     ):
-        tokjax.quick_causal_lm_batch(plain_tokenizer, ["low", "low low"])
-    assert tokjax.quick_causal_lm_batch(tokenizer, []).labels.shape == (0, 0)
+        tokjax.quick.quick_causal_lm_batch(plain_tokenizer, ["low", "low low"])
+    assert tokjax.quick.quick_causal_lm_batch(tokenizer, []).labels.shape == (0, 0)
 
 
 def test_quick_train_bundle(tmp_path, corpus):
@@ -83,7 +83,7 @@ def test_all_fields_of_a_causal_lm_batch(tokenizer):
         tokjax.token_to_id(tokenizer, t) for t in ("low", " low", "<|endoftext|>", "<|pad|>")
     )
     options = {"pad_side": "left", "multiple_of": 4, "return_offsets": True, "max_length": 3}
-    quick = tokjax.quick_causal_lm_batch(tokenizer, ["low", "low low low"], **options)
+    quick = tokjax.quick.quick_causal_lm_batch(tokenizer, ["low", "low low low"], **options)
     assert quick.ids.tolist() == [[pad, pad, low, eos], [pad, low, low_, eos]]
     assert quick.attention_mask.tolist() == [[0, 0, 1, 1], [0, 1, 1, 1]]
     assert quick.labels.tolist() == [[-100, -100, eos, -100], [-100, low_, eos, -100]]
@@ -93,7 +93,7 @@ def test_all_fields_of_a_causal_lm_batch(tokenizer):
     assert quick.sequence_lengths.tolist() == [2, 3]
     assert quick.tokenization_texts == ("low", "low low low")
     assert (quick.pad_id, quick.ignore_index) == (pad, -100)
-    assert tokjax.quick_causal_lm_batch(tokenizer, ["low"]).offsets is None
+    assert tokjax.quick.quick_causal_lm_batch(tokenizer, ["low"]).offsets is None
     count = jax.jit(lambda batch: (batch.labels >= 0).sum())
     assert count(quick.batch) == 3
     for batch in (quick, tokjax.quick.quick_encode_batch(tokenizer, ["low"] * 64)):
@@ -122,7 +122,7 @@ def test_special_tokens_in_texts(tokenizer):
     for call in (
         lambda **options: tokjax.quick.quick_tokenize(tokenizer, text, **options).token_ids,
         lambda **options: tokjax.quick.quick_encode_batch(tokenizer, [text], **options).results.ids,
-        lambda **options: tokjax.quick_causal_lm_batch(tokenizer, [text], **options).ids[0],
+        lambda **options: tokjax.quick.quick_causal_lm_batch(tokenizer, [text], **options).ids[0],
     ):
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match=r"disallowed_special=\(\)"):
             call()
@@ -137,7 +137,10 @@ class TestTokenizerArguments:
         expected = tokjax.encode(tokenizer, text).tolist()
         assert tokjax.quick.quick_tokenize(passed, text, **options).token_ids.tolist() == expected
         assert tokjax.quick.quick_encode_batch(passed, [text], **options).results[0].ids.tolist() == expected
-        assert tokjax.quick_causal_lm_batch(passed, [text], pad_id=0, **options).ids[0].tolist() == expected
+        assert (
+            tokjax.quick.quick_causal_lm_batch(passed, [text], pad_id=0, **options).ids[0].tolist()
+            == expected
+        )
 
     def test_files_and_directories(self, tmp_path, tokenizer):
         for directory, kind in (("hf", "huggingface"), ("gpt2", "gpt2")):

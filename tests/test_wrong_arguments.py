@@ -117,7 +117,7 @@ def test_loaders_and_datasets(data):
             ["a"], PACKED, data, shard_size=10**30
         ),
         "max_segments must be at most": lambda: tokjax.packing.plan_packing([1], 8, max_segments=10**30),
-        "length must be at most 2147483647": lambda: tokjax.SequenceLoader(
+        "length must be at most 2147483647": lambda: tokjax.datasets.SequenceLoader(
             dataset, batch_size=1, length=1 << 40
         ),
         "state must be a value of get_state, or its JSON": lambda: loader.set_state("[" * 100_000),
@@ -132,6 +132,11 @@ def test_loaders_and_datasets(data):
         "file must be open in binary mode": lambda: tokjax.corpus.find_chunk_boundaries(data, 3, b"x"),
         "dataset_type must be a class": lambda: tokjax.open_dataset(data, dataset_type="x"),
         "has no implementation for 'str'": lambda: tokjax.open_dataset(data, tokenizer="a.json"),
+        "report must be a VocabularyReport": lambda: tokjax.reports.report_tables(3),
+        "progress must be True or False": lambda: tokjax.trainer.count_pretokens(["a"], progress=np.ones(2)),
+        "source must be a path, paths, or an": lambda: tokjax.trainer.count_pretokens(np.array(None)),
+        "text 0 must be str or bytes": lambda: tokjax.align.trim_offsets(np.array([[1, 2]]), [3]),
+        "spans must be an iterable, not 3": lambda: tokjax.align.span_columns(3, ["A"]),
     }
     for message, call in wrong.items():
         with pytest.raises(tokjax.errors.TokjaxError, match=message):

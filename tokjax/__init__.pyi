@@ -21,11 +21,9 @@ from ._util.limits import (
 )
 from .batching.collate import (
     PaddedBatch as PaddedBatch,
-    batch_pad_sequences as batch_pad_sequences,
     batch_to_dict as batch_to_dict,
     collate_padded_batch as collate_padded_batch,
     pad_ragged as pad_ragged,
-    pad_sequence as pad_sequence,
 )
 from .batching.labels import (
     CausalLMBatch as CausalLMBatch,
@@ -33,8 +31,6 @@ from .batching.labels import (
     compute_positions as compute_positions,
     label_weights as label_weights,
     multi_token_labels as multi_token_labels,
-    to_one_based as to_one_based,
-    to_zero_based as to_zero_based,
 )
 from .batching.length_buckets import (
     LengthBuckets as LengthBuckets,
@@ -91,50 +87,19 @@ from .core.vocabulary import (
     Vocabulary as Vocabulary,
     make_vocabulary as make_vocabulary,
 )
-from .corpus.chunk_boundaries import (
-    find_chunk_boundaries as find_chunk_boundaries,
-)
 from .datasets.dataset_types import (
     open_dataset as open_dataset,
 )
-from .datasets.fields.base import (
-    TokenField as TokenField,
-)
-from .datasets.fields.conversation import (
-    ChatField as ChatField,
-)
-from .datasets.fields.preference import (
-    PreferenceField as PreferenceField,
-)
-from .datasets.fields.registry import (
-    Field as Field,
-)
 from .datasets.fields.text_fields import (
-    BucketedTokenField as BucketedTokenField,
     PackedTokenField as PackedTokenField,
     RawTextField as RawTextField,
-    SentencePieceTextField as SentencePieceTextField,
     TokenizedTextField as TokenizedTextField,
-)
-from .datasets.loaders.bucketed import (
-    BucketedLoader as BucketedLoader,
-    TokenBudgetLoader as TokenBudgetLoader,
-)
-from .datasets.loaders.compiled_steps import (
-    compile_ahead as compile_ahead,
 )
 from .datasets.loaders.packed import (
     PackedTokenLoader as PackedTokenLoader,
 )
 from .datasets.loaders.planned import (
     PlannedLoader as PlannedLoader,
-    describe_schedule as describe_schedule,
-)
-from .datasets.loaders.prefetch import (
-    prefetch_to_device as prefetch_to_device,
-)
-from .datasets.loaders.sequences import (
-    SequenceLoader as SequenceLoader,
 )
 from .datasets.writer import (
     write_dataset as write_dataset,
@@ -165,20 +130,11 @@ from .formats.loading import (
 from .formats.tokjax_json import (
     save_tokenizer as save_tokenizer,
 )
-from .masks import (
-    create_attention_mask as create_attention_mask,
-    create_causal_mask as create_causal_mask,
-    find_document_boundaries as find_document_boundaries,
-)
 from .models.byte_bpe import (
     byte_level_bpe as byte_level_bpe,
 )
 from .models.characters import (
     byte_level as byte_level,
-    char_level as char_level,
-)
-from .models.custom_splitter import (
-    from_callable as from_callable,
 )
 from .models.metaspace_bpe import (
     metaspace_bpe as metaspace_bpe,
@@ -196,7 +152,6 @@ from .models.word_bpe import (
     word_bpe as word_bpe,
 )
 from .models.wordpiece import (
-    word_level as word_level,
     wordpiece as wordpiece,
 )
 from .offsets import (
@@ -210,9 +165,6 @@ from .packing.packed_blocks import (
 )
 from .pretokenize.patterns import (
     PATTERNS as PATTERNS,
-)
-from .quick import (
-    quick_causal_lm_batch as quick_causal_lm_batch,
 )
 from .reports.show_batch import (
     show_batch as show_batch,

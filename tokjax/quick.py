@@ -1,4 +1,8 @@
-"""The `quick_` functions: one call each for the common cases, composed of functions of other modules."""
+"""The `quick_` functions: one call each for the common cases, composed of functions of other modules.
+
+Here are also functions under the names of other projects, which functions of tokjax cover: padding of arrays
+(`pad_ragged` pads rows of any lengths), and conversion to the ids of Julia.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from tokjax._util.checks import check_choice, check_text, check_texts
 from tokjax._util.display import display_batch, short_repr
 from tokjax._util.imports import mark_namespace
-from tokjax.batching.collate import collate_padded_batch
-from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
+from tokjax.batching.collate import batch_pad_sequences, collate_padded_batch, pad_sequence
+from tokjax.batching.labels import CausalLMBatch, causal_lm_labels, to_one_based, to_zero_based
 from tokjax.core import protocol
 from tokjax.core.encode_options import TruncationOptions, accept_options
 from tokjax.encoding import encode
@@ -40,10 +44,14 @@ __all__ = [
     "QuickBundle",
     "QuickCausalLMBatch",
     "QuickTokens",
+    "batch_pad_sequences",
+    "pad_sequence",
     "quick_causal_lm_batch",
     "quick_encode_batch",
     "quick_tokenize",
     "quick_train_bundle",
+    "to_one_based",
+    "to_zero_based",
 ]
 mark_namespace(__name__)
 

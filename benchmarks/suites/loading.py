@@ -112,7 +112,7 @@ def make_planned_loader(dataset: tokjax.datasets.PackedDataset, strategy: Any) -
 def make_device_loop(dataset: tokjax.datasets.PackedDataset, steps: int) -> Callable[[], None]:
     def run() -> None:
         loader = tokjax.PackedTokenLoader(dataset, batch_size=BATCH, extra_token=True, documents=False)
-        with tokjax.prefetch_to_device(loader.repeat()) as batches:
+        with tokjax.datasets.prefetch_to_device(loader.repeat()) as batches:
             for _ in range(steps):
                 next(batches).ids.block_until_ready()
 
@@ -175,7 +175,7 @@ def measure_far_steps(bench: Bench, dataset: tokjax.datasets.PackedDataset) -> N
 
     def bucketed(seed: int) -> Any:
         buckets = [DOCUMENT // 2, DOCUMENT]
-        return tokjax.BucketedLoader(
+        return tokjax.datasets.BucketedLoader(
             dataset, batch_size=BATCH, bucket_boundaries=buckets, pad_id=0, seed=seed
         )
 

@@ -29,19 +29,19 @@ BUCKETS = (64, 128, 256)
 MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "raw": (
         lambda _: tokjax.RawTextField(),
-        lambda data: tokjax.SequenceLoader(data, batch_size=ROWS, length=LENGTH, pad_id=0),
+        lambda data: tokjax.datasets.SequenceLoader(data, batch_size=ROWS, length=LENGTH, pad_id=0),
     ),
     "tokenized": (
         lambda tokenizer: tokjax.TokenizedTextField(tokenizer, max_tokens=LENGTH),
-        lambda data: tokjax.SequenceLoader(data, batch_size=ROWS, pad_id=0),
+        lambda data: tokjax.datasets.SequenceLoader(data, batch_size=ROWS, pad_id=0),
     ),
     "packed": (
         lambda tokenizer: tokjax.PackedTokenField(tokenizer, chunk_tokens=LENGTH),
         lambda data: tokjax.PackedTokenLoader(data, batch_size=ROWS),
     ),
     "bucketed": (
-        lambda tokenizer: tokjax.BucketedTokenField(tokenizer, BUCKETS, max_tokens=LENGTH),
-        lambda data: tokjax.BucketedLoader(data, batch_size=ROWS, pad_id=0),
+        lambda tokenizer: tokjax.datasets.BucketedTokenField(tokenizer, BUCKETS, max_tokens=LENGTH),
+        lambda data: tokjax.datasets.BucketedLoader(data, batch_size=ROWS, pad_id=0),
     ),
 }
 """Functions that make the field and the loader of each strategy, from the tokenizer and from the dataset."""

@@ -222,7 +222,7 @@ class TestIteratorSharedByThreads:
 
     def test_prefetched_batches(self, loader):
         expected = [loader.batch_at(step).ids.tobytes() for step in range(len(loader))]
-        batches = tokjax.prefetch_to_device(loader)
+        batches = tokjax.datasets.prefetch_to_device(loader)
         assert Counter(share_batches(batches)) == Counter(expected)
         assert batches.get_state()["step"] == len(loader)
 

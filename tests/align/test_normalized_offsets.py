@@ -38,7 +38,7 @@ TOKENIZERS = {
     "uncased": lambda: tokjax.wordpiece(TOKENS),
     "cased": lambda: tokjax.wordpiece(TOKENS, lowercase=False),
     "cased without accents": lambda: tokjax.wordpiece(TOKENS, lowercase=False, strip_accents=True),
-    "lowercase words": lambda: tokjax.word_level(TOKENS[:1], lowercase=True),
+    "lowercase words": lambda: tokjax.models.word_level(TOKENS[:1], lowercase=True),
     "NFC": lambda: tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}, pattern="qwen2"),
     "library, NFKC": lambda: make_library_tokenizer(normalizers.NFKC(), normalizers.Lowercase()),
     "library, no accents": lambda: make_library_tokenizer(normalizers.NFD(), normalizers.StripAccents()),
@@ -70,7 +70,7 @@ def test_each_word_is_labelled_and_read_back(name, rows):
     windows = tokjax.encode_windows(tokenizer, texts, max_length=4, stride=0)
     windows = tokjax.map_offsets_to_input(tokenizer, texts, windows)
     aligned = tokjax.align.align_spans(windows, spans, labels=["X", "Y"], texts=texts)
-    merged = tokjax.align.merge_windows(windows, aligned.labels, stride=0)
+    merged = tokjax.align.merge_windows(windows, aligned.labels)
     assert tokjax.align.spans_from_labels(merged, merged.values, tagset, texts=texts) == back
 
 
@@ -79,7 +79,7 @@ def test_offsets_of_the_normalized_text_are_rejected_with_texts(name):
     tokenizer, tagset = get_tokenizer(name), tokjax.align.TagSet(["PER"])
     result = tokjax.encode_result(tokenizer, TEXT)
     windows = tokjax.encode_windows(tokenizer, [TEXT], max_length=4)
-    merged = tokjax.align.merge_windows(windows, np.zeros(len(windows.batch.ids), np.int32), stride=0)
+    merged = tokjax.align.merge_windows(windows, np.zeros(len(windows.batch.ids), np.int32))
     listed = windows._replace(batch=list(windows.batch))
     for call in (
         lambda: tokjax.align.align_spans(result, [(17, 20, "PER")], labels=["PER"], texts=[TEXT]),

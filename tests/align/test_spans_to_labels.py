@@ -229,13 +229,3 @@ def test_pairs_of_texts():
             tokjax.align.spans_from_labels, pair, tagset=tokjax.align.TagSet(LABELS), sequence_id=sequence_id
         )
         assert decode(tag_ids=aligned.labels) == [[(5, 8, "PER")], [(1, 3, "PER")]][sequence_id]
-
-
-def test_padded_spans_are_checked():
-    for span, error in (
-        ((2, 1), "OffsetsContractError"),
-        ((0, 2), "OffsetsContractError"),
-        ((1, 1), "InvalidArgumentError"),
-    ):
-        with pytest.raises(getattr(tokjax.errors, error), match=r"violates 1 <= start < stop|is empty"):
-            tokjax.align.pad_spans(tokjax.align.span_columns([[(*span, "A")]], ["A"]))

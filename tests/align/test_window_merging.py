@@ -26,7 +26,7 @@ def test_merge_windows_equals_a_loop(tokenizer, texts, capacity, data):
     )
     full = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
     values = np.arange(len(windows.batch.ids))
-    merged = tokjax.align.merge_windows(windows, values, stride=stride)
+    merged = tokjax.align.merge_windows(windows, values)
     assert merged.row_splits.tolist() == full.row_splits.tolist()
     assert merged.offsets.tolist() == full.offsets.tolist()
     expected = []
@@ -41,9 +41,7 @@ def test_merge_windows_equals_a_loop(tokenizer, texts, capacity, data):
     assert merged.values.tolist() == expected
     assert windows.batch.ids[merged.values].tolist() == full.ids.tolist()
     scores = jnp.stack([jnp.asarray(values)] * 2, axis=1)
-    assert tokjax.align.merge_windows(windows, scores, stride=stride).values.tolist() == [
-        [v, v] for v in expected
-    ]
+    assert tokjax.align.merge_windows(windows, scores).values.tolist() == [[v, v] for v in expected]
 
 
 @pytest.mark.parametrize("scheme", mark_slow_except(SCHEMES, ["BILOU"]))
@@ -54,7 +52,7 @@ def test_merged_labels_restore_spans(tokenizer, scheme, max_length, stride):
     words = [(m, m + 12, "PER") for m in range(5, len(text), 24)]
     windows = tokjax.encode_windows(tokenizer, [text], max_length=max_length, stride=stride)
     aligned = tokjax.align.align_spans(windows, [words], labels=LABELS, scheme=scheme)
-    merged = tokjax.align.merge_windows(windows, aligned.labels, stride=stride)
+    merged = tokjax.align.merge_windows(windows, aligned.labels)
     tokens = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
     full = tokjax.align.align_spans(tokens, words, labels=LABELS, scheme=scheme)
     assert merged.values.tolist() == full.labels.tolist()
@@ -74,7 +72,9 @@ class TestAlignmentOfWindows:
         if request.param is None:
             return windows
         selected = np.flatnonzero(np.isin(windows.text_ids, request.param))
-        return tokjax.Windows([windows.batch[i] for i in selected], windows.text_ids[selected])
+        return tokjax.Windows(
+            [windows.batch[i] for i in selected], windows.text_ids[selected], windows.starts[selected]
+        )
 
     @pytest.mark.parametrize("options", [{}, {"texts": TEXTS}])
     def test_labels_equal_separate_windows(self, windows, options):
@@ -92,7 +92,7 @@ class TestAlignmentOfWindows:
             for start in window.offsets[:, 0]
         ]
         assert aligned.labels.tolist() == expected
-        backwards = tokjax.Windows([*windows.batch][::-1], windows.text_ids[::-1])
+        backwards = tokjax.Windows([*windows.batch][::-1], windows.text_ids[::-1], windows.starts[::-1])
         labels = tokjax.align.align_spans(backwards, self.SPANS, labels=LABELS, **options).labels
         rows = np.split(labels, np.cumsum([*map(len, backwards.batch)])[:-1])
         assert np.concatenate(rows[::-1]).tolist() == expected
@@ -116,7 +116,7 @@ class TestAlignmentOfWindows:
         separate = tokjax.collate_padded_batch(windows.batch, pad_id=-1)
         assert all(np.array_equal(left, right) for left, right in zip(padded, separate, strict=True))
         merged = tokjax.align.merge_windows(
-            windows, np.arange(len(separate.ids[separate.attention_mask == 1])), stride=3
+            windows, np.arange(len(separate.ids[separate.attention_mask == 1]))
         )
         labels = tokjax.collate_padded_batch(merged, pad_id=-100)
         assert labels.ids[labels.attention_mask == 1].tolist() == merged.values.tolist()
@@ -135,7 +135,7 @@ class TestAlignmentOfWindows:
             ):
                 tokjax.align.align_spans(windows, labels=LABELS, **options)
         for text_ids in (windows.text_ids[1:], windows.text_ids - 1):
-            with rejects("text_ids must hold the 0-based text index of each of"):
+            with rejects("text_ids and starts must have the text and the position"):
                 tokjax.align.align_spans(windows._replace(text_ids=text_ids), self.SPANS, labels=LABELS)
 
 
@@ -147,43 +147,37 @@ def test_text_that_each_window_repeats():
             windows = tokjax.encode_windows(
                 bert, [question], ["a b a b a"], max_length=7, stride=stride, truncation="only_second"
             )
-            ids = windows.batch.ids
-            merged = tokjax.align.merge_windows(windows, ids, stride=stride, sequence_id=1)
-            assert merged.values.tolist() == [3, 4, 3, 4, 3]
-            message = (
-                "sequence_id=0; pass the stride and the text of the pair" if question else "sequence_id=0"
-            )
-            with rejects(message):
-                tokjax.align.merge_windows(windows, ids, stride=stride)
-    single = tokjax.encode_windows(bert, ["? ?"], ["a b"], max_length=9, truncation="only_second")
-    assert tokjax.align.merge_windows(single, single.batch.ids, stride=0).values.tolist() == [5, 5]
-    unpaired = tokjax.encode_windows(bert, ["a b"], max_length=9)
-    with rejects("no token .* has sequence_id=1; pass 0 without pairs"):
-        tokjax.align.merge_windows(unpaired, unpaired.batch.ids, stride=0, sequence_id=1)
+            merged = [
+                tokjax.align.merge_windows(windows, windows.batch.ids, sequence_id=i).values.tolist()
+                for i in (0, 1)
+            ]
+            assert merged == [[5] * question.count("?"), [3, 4, 3, 4, 3]]
+
+
+def test_tokens_with_equal_spans_in_separate_windows():
+    """A normalizer makes three dots of one character, and a window ends between them."""
+    windows = tokjax.encode_windows(tokjax.byte_level(), ["..."], max_length=2)
+    dots = windows.batch.ragged._replace(offsets=np.array([[1, 4]] * 3))
+    assert tokjax.align.merge_windows(windows._replace(batch=dots), [0, 1, 2]).values.tolist() == [0, 1, 2]
 
 
 def test_invalid_windows_are_rejected(tokenizer):
     windows = tokjax.encode_windows(tokenizer, ["it's we've I'll they'd"], max_length=5, stride=2)
     values = np.zeros(len(windows.batch.ids))
-    for stride in (0, 1, 3):
-        with rejects(f"do not continue each other with stride={stride}"):
-            tokjax.align.merge_windows(windows, values, stride=stride)
+    merge = tokjax.align.merge_windows
     for wrong in (values[1:], [1, 2], 3):
         with rejects(r"array\[attention_mask == 1\]"):
-            tokjax.align.merge_windows(windows, wrong, stride=2)
-    as_list = tokjax.align.merge_windows(windows, values.tolist(), stride=2)
-    assert as_list.values.tolist() == tokjax.align.merge_windows(windows, values, stride=2).values.tolist()
-    with rejects("the result of encode_windows, not TokenizationBatch"):
-        tokjax.align.merge_windows(windows.batch, values, stride=2)
-    with rejects(r"text_ids has shape \(1,\), and there are"):
-        tokjax.align.merge_windows(windows._replace(text_ids=np.array([0])), values, stride=2)
-    decreasing = np.arange(len(windows.text_ids))[::-1]
-    with rejects("window 1 belongs to text .*, and the window before it"):
-        tokjax.align.merge_windows(windows._replace(text_ids=decreasing), values, stride=2)
-    with rejects("stride must be at least 0"):
-        tokjax.align.merge_windows(windows, values, stride=-1)
+            merge(windows, wrong)
+    assert merge(windows, values.tolist()).values.tolist() == merge(windows, values).values.tolist()
     without_offsets = tokjax.encode_windows(tokenizer, ["low"], max_length=4, return_offsets=False)
-    with rejects("no offsets; encode with return_offsets=True"):
-        tokjax.align.merge_windows(without_offsets, values, stride=0)
-    with rejects("outside of jax.jit"):
-        jax.jit(lambda v: tokjax.align.merge_windows(windows, v, stride=2))(values)
+    last = tokjax.Windows([windows.batch[-1]], windows.text_ids[-1:], windows.starts[-1:])
+    for message, call in {
+        "the result of encode_windows, not TokenizationBatch": lambda: merge(windows.batch, values),
+        "text_ids and starts must have": lambda: merge(windows._replace(text_ids=np.array([0])), values),
+        r"the windows have \d of the \d+ tokens of their texts": lambda: merge(last, last.batch[0].ids),
+        "no offsets; encode with return_offsets=True": lambda: merge(without_offsets, values),
+        "sequence_id must be at most 1": lambda: merge(windows, values, sequence_id=2),
+        "outside of jax.jit": lambda: jax.jit(lambda v: merge(windows, v))(values),
+    }.items():
+        with rejects(message):
+            call()

@@ -23,11 +23,11 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "int32", "uint32", "int64"
 def apply_to_any_integers(ids, mask, splits):
     return (
         tokjax.causal_lm_labels(ids, mask, segment_ids=mask, loss_mask=mask),
-        tokjax.create_attention_mask(splits, 3),
-        tokjax.batch_pad_sequences(ids, splits[1:], 2, 9),
+        tokjax.masks.create_attention_mask(splits, 3),
+        tokjax.quick.batch_pad_sequences(ids, splits[1:], 2, 9),
         tokjax.pad_ragged(tokjax.Ragged(ids[0, :1], splits), length=2, pad_id=9),
-        tokjax.find_document_boundaries(ids[0], 260, max_documents=4),
-        tokjax.to_one_based(ids),
+        tokjax.masks.find_document_boundaries(ids[0], 260, max_documents=4),
+        tokjax.quick.to_one_based(ids),
     )
 
 
@@ -45,9 +45,9 @@ def test_overflow_is_rejected():
     big = np.array([2**31 + 7, 1])
     for call in (
         lambda: tokjax.causal_lm_labels(big, np.ones(2, int)),
-        lambda: tokjax.pad_sequence(big, 2, 0),
-        lambda: tokjax.to_one_based(big),
-        lambda: tokjax.find_document_boundaries(big, 0),
+        lambda: tokjax.quick.pad_sequence(big, 2, 0),
+        lambda: tokjax.quick.to_one_based(big),
+        lambda: tokjax.masks.find_document_boundaries(big, 0),
         lambda: tokjax.pad_ragged(
             tokjax.make_ragged([1], [0, 1], offsets=[(2**31, 2**31 + 1)]), length=1, pad_id=0
         ),
@@ -55,7 +55,7 @@ def test_overflow_is_rejected():
         with rejects("does not fit int32"):
             call()
     with rejects("integers, not float32"):
-        tokjax.pad_sequence(jnp.array([1.5]), 2, 0)
+        tokjax.quick.pad_sequence(jnp.array([1.5]), 2, 0)
 
 
 def test_pad_id_and_ignore_index_may_be_traced():
@@ -67,7 +67,7 @@ def test_pad_id_and_ignore_index_may_be_traced():
         return (
             tokjax.pad_ragged(ragged, length=2, pad_id=pad).ids,
             tokjax.packing.apply_packing(plan, ragged, pad_id=pad).ids,
-            tokjax.pad_sequence(ids[0], 4, pad),
+            tokjax.quick.pad_sequence(ids[0], 4, pad),
             tokjax.causal_lm_labels(ids, ids, ignore_index=ignore),
             tokjax.causal_lm_labels(np.array([[5, 6]]), np.ones((1, 2)), ignore_index=ignore),
         )
@@ -107,8 +107,8 @@ def test_empty_arrays_in_jax(rows):
             tokjax.pad_ragged(ragged, length=0, pad_id=99, pad_side="left", truncation="left"),
             tokjax.packing.apply_packing(plan, ragged, pad_id=99),
             tokjax.causal_lm_labels(ragged.ids, ragged.ids),
-            tokjax.find_document_boundaries(ragged.ids, 7, max_documents=3),
-            tokjax.pad_sequence(ragged.ids, 2, 0),
+            tokjax.masks.find_document_boundaries(ragged.ids, 7, max_documents=3),
+            tokjax.quick.pad_sequence(ragged.ids, 2, 0),
         )
 
     assert_agrees_in_jax(apply, apply(ragged), (ragged,))

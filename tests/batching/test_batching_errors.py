@@ -18,9 +18,9 @@ def test_invalid_ids_are_rejected(wrong):
         with rejects("eos_id (is|must be)"):
             tokjax.pack_blocks(ragged, block_size=2, pad_id=0, eos_id=wrong)
     with rejects("pad_value (is|must be)"):
-        tokjax.pad_sequence(flat, 2, wrong)
+        tokjax.quick.pad_sequence(flat, 2, wrong)
     with rejects("eos_token (is|must be)"):
-        tokjax.find_document_boundaries(flat, wrong)
+        tokjax.masks.find_document_boundaries(flat, wrong)
     with rejects("ignore_index (is|must be)"):
         tokjax.causal_lm_labels(flat, flat, ignore_index=wrong)
 
@@ -41,17 +41,20 @@ def test_other_result_types_are_rejected(tokenizer):
 
 def test_invalid_shapes_are_rejected():
     for call in (
-        lambda: tokjax.pad_sequence(np.array([1]), -1, 0),
-        lambda: tokjax.batch_pad_sequences(np.array([[1]]), np.array([1]), -1, 0),
+        lambda: tokjax.quick.pad_sequence(np.array([1]), -1, 0),
+        lambda: tokjax.quick.batch_pad_sequences(np.array([[1]]), np.array([1]), -1, 0),
     ):
         with rejects("max_length must be at least 0, not -1"):
             call()
     with rejects(r"must have shape \(n,\), not \(1, 1\)"):
-        tokjax.pad_sequence(np.array([[1]]), 2, 0)
+        tokjax.quick.pad_sequence(np.array([[1]]), 2, 0)
     with rejects(r"\(batch, width\)"):
-        tokjax.batch_pad_sequences(np.array([1]), np.array([1]), 2, 0)
+        tokjax.quick.batch_pad_sequences(np.array([1]), np.array([1]), 2, 0)
     with rejects(r"\(2, 1\) and \(1,\)"):
-        tokjax.batch_pad_sequences(np.array([[1], [2]]), np.array([1]), 2, 0)
-    for call in (lambda: tokjax.create_causal_mask(-1), lambda: tokjax.create_attention_mask(1, -1)):
+        tokjax.quick.batch_pad_sequences(np.array([[1], [2]]), np.array([1]), 2, 0)
+    for call in (
+        lambda: tokjax.masks.create_causal_mask(-1),
+        lambda: tokjax.masks.create_attention_mask(1, -1),
+    ):
         with rejects("at least 0, not -1"):
             call()

@@ -112,7 +112,7 @@ def test_lengths_are_unknown_under_jit(tokenizer):
             r"for ids under jax.jit pass tokjax.Ragged\(ids, row_splits\)",
         ),
         (lambda r: tokjax.pack_blocks(r, block_size=2, pad_id=0), "plan on the host"),
-        (lambda r: tokjax.find_document_boundaries(r.ids, 0), "max_documents=NUMBER"),
+        (lambda r: tokjax.masks.find_document_boundaries(r.ids, 0), "max_documents=NUMBER"),
         (lambda r: tokjax.make_ragged(*r[:2]), r"values of ids are .*call tokjax.Ragged\(ids, row_splits\)"),
         (lambda r: tokjax.ragged_from_rows([r.ids, [*r.ids]]), "values of row 0 are unknown under jax.jit"),
         (lambda r: tokjax.decode(tokenizer, [*r.ids]), "values of ids .*call tokjax.device.decode_jit"),
@@ -191,7 +191,7 @@ def test_rows_are_copied_one_by_one_or_together(tokenizer):
 @given(st.lists(ids, max_size=9), st.integers(0, 9))
 def test_pad_sequence(row, length):
     padded = assert_agrees(
-        partial(tokjax.pad_sequence, max_length=length, pad_value=7), np.array(row, np.int32)
+        partial(tokjax.quick.pad_sequence, max_length=length, pad_value=7), np.array(row, np.int32)
     )
     assert padded.tolist() == oracle.pad_rows([row], length, 7)[0][0]
 
@@ -203,7 +203,7 @@ def test_batch_pad_sequences(batch, width, length, data):
         data.draw(st.lists(st.integers(0, width + 2), min_size=batch, max_size=batch)), np.int32
     )
     padded = assert_agrees(
-        partial(tokjax.batch_pad_sequences, max_length=length, pad_value=7), tokens, lengths
+        partial(tokjax.quick.batch_pad_sequences, max_length=length, pad_value=7), tokens, lengths
     )
     rows = [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
     assert padded.tolist() == oracle.pad_rows(rows, length, 7)[0]

@@ -35,9 +35,9 @@ ROW_FUNCTIONS = {
         IDS,
         SEGMENTS,
     ),
-    "padded": (lambda i, n: tokjax.batch_pad_sequences(i, n, 30, -1), IDS, LENGTHS),
-    "truncated": (lambda i, n: tokjax.batch_pad_sequences(i, n, 5, -1), IDS, LENGTHS),
-    "mask of lengths": (partial(tokjax.create_attention_mask, max_length=LENGTH), LENGTHS),
+    "padded": (lambda i, n: tokjax.quick.batch_pad_sequences(i, n, 30, -1), IDS, LENGTHS),
+    "truncated": (lambda i, n: tokjax.quick.batch_pad_sequences(i, n, 5, -1), IDS, LENGTHS),
+    "mask of lengths": (partial(tokjax.masks.create_attention_mask, max_length=LENGTH), LENGTHS),
     "cumulative lengths": (partial(tokjax.packing.cu_seqlens, max_segments=5), SEGMENTS),
     "segment lengths": (partial(tokjax.packing.segment_lengths, max_segments=5), SEGMENTS),
     "cuDNN's segments": (partial(tokjax.packing.cudnn_segments, max_segments=5), SEGMENTS),
@@ -81,8 +81,8 @@ ROW_FUNCTIONS = {
     "segments": (tokjax.masks.segment_mask, SEGMENTS),
     "additive": (tokjax.masks.additive_mask, RANDOM_MASK),
     "unmasked": (tokjax.masks.unmask_empty_rows, np.tile(RANDOM_MASK[:, None], (1, LENGTH, 1))),
-    "one-based ids": (tokjax.to_one_based, IDS),
-    "zero-based ids": (tokjax.to_zero_based, IDS),
+    "one-based ids": (tokjax.quick.to_one_based, IDS),
+    "zero-based ids": (tokjax.quick.to_zero_based, IDS),
     "sides of pairs": (tokjax.packing.split_preference_pairs, SEGMENTS, RANDOM_MASK),
     "roles": (tokjax.objectives.chat_loss_mask, IDS),
     "answers": (partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
@@ -132,22 +132,15 @@ ROW_FUNCTIONS = {
     "bits per byte": (tokjax.objectives.bits_per_byte, make_draws(ROWS, LENGTH), RANDOM_MASK),
 }
 OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
-SPANS = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(ROWS)], np.int32)
+SPANS = np.array([[(1 + i % 3, 5), (6, 7)] for i in range(ROWS)], np.int32)
 TAGS = tokjax.align.TagSet(["PER", "LOC"], scheme="BILOU")
 ROW_FUNCTIONS |= {
-    "spans": (partial(tokjax.align.align_span_arrays, tagset=TAGS), OFFSETS.astype(np.int32), SPANS),
-    "spans that contain tokens": (
-        lambda o, s, w: tokjax.align.align_span_arrays(o, s, TAGS, on_partial="exclude", word_ids=w),
-        OFFSETS.astype(np.int32),
-        SPANS,
-        WORDS,
-    ),
     "labels of words": (
         lambda i, w: tokjax.align.labels_from_words(w, i, tagset=TAGS, label_all_tokens=True),
         IDS[:, :9] % 5,
         WORDS,
     ),
-    "word ids of spans": (tokjax.align.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS[..., :2]),
+    "word ids of spans": (tokjax.align.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS),
     "labels to words": (
         lambda i, w: tokjax.align.words_from_labels(w, i, num_words=9, method="majority", tagset=TAGS),
         IDS % 5,
@@ -167,8 +160,8 @@ RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, 
 PLAN = tokjax.packing.plan_packing(RAGGED.lengths, 40, overlong="split")
 FLAT_TOKEN_FUNCTIONS = {
     "padded": lambda r: tokjax.pad_ragged(r, length=30, pad_id=-1, side_columns={"x": r.ids}),
-    "padded sequence": lambda r: tokjax.pad_sequence(r.ids, 20, -1),
-    "documents": lambda r: tokjax.find_document_boundaries(r.ids, 3, max_documents=20),
+    "padded sequence": lambda r: tokjax.quick.pad_sequence(r.ids, 20, -1),
+    "documents": lambda r: tokjax.masks.find_document_boundaries(r.ids, 3, max_documents=20),
     "packed": lambda r: tokjax.packing.apply_packing(PLAN, r, pad_id=-1),
     "middles": lambda r: tokjax.objectives.fill_in_the_middle(
         r, make_draws(ROWS, 4), prefix_id=101, middle_id=102, suffix_id=103, size=ROWS * (LENGTH + 3)

@@ -36,9 +36,9 @@ FLAT_TOKEN_FUNCTIONS = {
     "middles": lambda r: tokjax.objectives.fill_in_the_middle(
         r, DRAWS, prefix_id=101, middle_id=102, suffix_id=103
     ),
-    "documents": lambda r: tokjax.find_document_boundaries(r.ids, 3),
-    "documents up to a maximum": lambda r: tokjax.find_document_boundaries(r.ids, 3, max_documents=50),
-    "one sequence": lambda r: tokjax.pad_sequence(r.ids, 300, 0),
+    "documents": lambda r: tokjax.masks.find_document_boundaries(r.ids, 3),
+    "documents up to a maximum": lambda r: tokjax.masks.find_document_boundaries(r.ids, 3, max_documents=50),
+    "one sequence": lambda r: tokjax.quick.pad_sequence(r.ids, 300, 0),
 }
 DRAWS = jax.device_put(make_draws(ROWS, 4))
 FIXED_LENGTH_FUNCTIONS = {"corrupted spans", "mixture of denoisers", "bits per byte"}
@@ -47,7 +47,7 @@ EXPORTED_FIRST = {"labels of segments", "attention", "dual chunks"}
 HOST_FUNCTIONS = {
     *("align_spans", "batch_to_dict", "byte_to_token", "char_to_token", "token_to_span", "token_to_word"),
     *("word_to_tokens", "spans_from_characters", "spans_from_labels", "spans_to_characters", "trim_offsets"),
-    *("merge_windows", "pad_spans", "span_columns", "plan_packing", "causal_mask"),
+    *("merge_windows", "span_columns", "plan_packing", "causal_mask"),
     *("create_causal_mask", "sliding_window_mask", "span_corruption_lengths"),
     "compute_input_and_target_lengths",
 }
@@ -126,10 +126,10 @@ def test_symbolic_length_is_rejected_where_tables_need_a_length():
 def test_options_with_equal_values_are_distinguished():
     """1, 1.0 and True are equal, but only 1 is an id."""
     ids = jax.device_put(IDS)
-    tokjax.to_one_based(ids, ignore_index=1)
+    tokjax.quick.to_one_based(ids, ignore_index=1)
     for wrong in (1.0, True):
         with rejects("ignore_index must be an integer"):
-            tokjax.to_one_based(ids, ignore_index=wrong)
+            tokjax.quick.to_one_based(ids, ignore_index=wrong)
 
 
 def test_eager_calls_check_values():

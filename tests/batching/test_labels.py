@@ -55,7 +55,7 @@ def make_all_labels(ids, mask, segments, loss_mask):
         *(tokjax.multi_token_labels(ids, m, 3, **columns) for m in (segments > 0, mask)),
         tokjax.causal_lm_labels(ids, mask),
         tokjax.causal_lm_labels(ids, mask, ignore_index=-1, **columns),
-        tokjax.to_zero_based(tokjax.to_one_based(ids, ignore_index=-1), ignore_index=-1),
+        tokjax.quick.to_zero_based(tokjax.quick.to_one_based(ids, ignore_index=-1), ignore_index=-1),
     ]
 
 
@@ -90,17 +90,17 @@ def test_labels_reject_mismatched_shapes():
 
 def test_one_based_ids_that_overflow_are_rejected():
     with rejects("contains 2147483647, and 2147483648 does not fit"):
-        tokjax.to_one_based(np.array([0, 2**31 - 1]))
+        tokjax.quick.to_one_based(np.array([0, 2**31 - 1]))
     with rejects("index is 1099511627776, which does not fit"):
-        tokjax.to_one_based(np.array([0]), ignore_index=2**40)
+        tokjax.quick.to_one_based(np.array([0]), ignore_index=2**40)
 
 
 @given(st.lists(st.integers(-1, 5), max_size=5))
 def test_one_based_ids(row):
     array = np.array(row, np.int32)
-    one_based = tokjax.to_one_based(array, ignore_index=-1)
+    one_based = tokjax.quick.to_one_based(array, ignore_index=-1)
     assert one_based.tolist() == [i if i == -1 else i + 1 for i in row]
-    assert tokjax.to_zero_based(one_based, ignore_index=-1).tolist() == row
+    assert tokjax.quick.to_zero_based(one_based, ignore_index=-1).tolist() == row
 
 
 get_weights = partial(tokjax.label_weights, ignore_index=-1)

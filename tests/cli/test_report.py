@@ -47,7 +47,7 @@ def test_custom_separator(workspace):
     for separator, documents in (("", 1), (r"\t", 2)):
         get_output(*arguments, "--separator", separator)
         described = json.loads((workspace / "r.json").read_text())
-        assert described["texts"]["text"]["documents"] == documents
+        assert described["texts"][0]["documents"] == documents
 
 
 def test_tokenizers_with_equal_names(workspace):
@@ -57,7 +57,8 @@ def test_tokenizers_with_equal_names(workspace):
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     described = json.loads((workspace / "r.json").read_text())
-    assert described["tokenizers"] == [str(workspace / "t.json"), str(workspace / "other" / "t.json")]
+    names = [str(workspace / "t.json"), str(workspace / "other" / "t.json")]
+    assert list(described["metrics"][0]) == ["kind", "metric", *names]
 
 
 @pytest.mark.parametrize(

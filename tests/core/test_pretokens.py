@@ -105,7 +105,7 @@ def test_bytes_and_surrogates():
 
 
 def test_words_of_a_function():
-    words = tokjax.from_callable(str.split, ["[UNK]"])
+    words = tokjax.models.from_callable(str.split, ["[UNK]"])
     assert tokjax.pre_tokenize(words, "to é be").offsets.tolist() == [[1, 3], [4, 6], [7, 9]]
 
 

@@ -40,7 +40,7 @@ def test_default_implementations(tmp_path):
     assert tokjax.eos_id(tokenizer) == 26
     assert tokjax.tokenization_view(tokenizer, "abc") == "abc"
     assert tokjax.fingerprint(tokenizer) == tokjax.fingerprint(LetterTokenizer())
-    assert tokjax.quick_causal_lm_batch(tokenizer, ["ab", "c"]).labels.tolist() == [
+    assert tokjax.quick.quick_causal_lm_batch(tokenizer, ["ab", "c"]).labels.tolist() == [
         [1, 26, -100],
         [26, -100, -100],
     ]

@@ -35,7 +35,7 @@ def check_boundaries(data, boundaries):
 
 @given(st.lists(st.sampled_from(list(b"ab|<e>\n")), max_size=60).map(bytes), st.integers(1, 12), separators)
 def test_splitting_chunks_equals_splitting_the_text(data, number, separator):
-    boundaries = tokjax.find_chunk_boundaries(io.BytesIO(data), number, separator)
+    boundaries = tokjax.corpus.find_chunk_boundaries(io.BytesIO(data), number, separator)
     check_boundaries(data, boundaries)
     assert len(boundaries) <= number + 1
     pieces = []
@@ -52,12 +52,15 @@ def test_a_separator_across_two_reads(monkeypatch):
     monkeypatch.setattr(chunk_boundaries, "_WINDOW", 1 << 16)
     for position in range(65_530, 65_540):
         data = b"x" * (10 + position) + b"<|endoftext|>" + b"y" * 200_000
-        assert tokjax.find_chunk_boundaries(io.BytesIO(data), 20_000, b"<|endoftext|>")[1] == 10 + position
+        assert (
+            tokjax.corpus.find_chunk_boundaries(io.BytesIO(data), 20_000, b"<|endoftext|>")[1]
+            == 10 + position
+        )
 
 
 def test_overlapping_separators_are_not_split():
     data = b"..abc..bcd..abcd.."
-    boundaries = tokjax.find_chunk_boundaries(io.BytesIO(data), 9, [b"abc", b"bcd"])
+    boundaries = tokjax.corpus.find_chunk_boundaries(io.BytesIO(data), 9, [b"abc", b"bcd"])
     assert boundaries == [0, 2, 7, 12, 18]  # not at the "bcd" inside "abcd"
 
 
@@ -66,11 +69,11 @@ def test_invalid_arguments_are_rejected():
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match="desired_num_chunks must be at least 1, not 0"
     ):
-        tokjax.find_chunk_boundaries(file, 0, b"|")
+        tokjax.corpus.find_chunk_boundaries(file, 0, b"|")
     for wrong in ("|", b"", [], ["|"], [b""]):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="split_special_token"):
-            tokjax.find_chunk_boundaries(file, 2, wrong)
-    assert tokjax.find_chunk_boundaries(io.BytesIO(b""), 3, b"|") == [0]
+            tokjax.corpus.find_chunk_boundaries(file, 2, wrong)
+    assert tokjax.corpus.find_chunk_boundaries(io.BytesIO(b""), 3, b"|") == [0]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

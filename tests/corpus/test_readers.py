@@ -16,7 +16,6 @@ from tests.support.documents import read_bytes_of_documents
 from tokjax.corpus import readers
 from tokjax.corpus.decompression import HEAD_BYTES
 from tokjax.corpus.files import text_files
-from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import SourceError
 from tokjax.trainer import count_pretokens
 
@@ -98,26 +97,6 @@ def test_byte_order_marks(tmp_path, name):
             archive.add(tmp_path / "a.txt", "a.txt")
     assert read_bytes_of_documents(tmp_path / name) == [text.encode()]
     assert count_pretokens(tmp_path / name, progress=False) == count_pretokens([text], progress=False)
-
-
-class TestStreams:
-    def test_byte_order_marks(self):
-        stream = io.BytesIO("\ufefflow".encode())
-        assert list(iter_stream_texts(stream, "standard input", None, [])) == [b"low"]
-
-    @given(texts=st.lists(st.text("aé<\n", max_size=9), min_size=2, max_size=9), block=st.integers(1, 20))
-    def test_documents_of_a_stream(self, texts, block):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tokjax.corpus.readers._STREAM_BLOCK", block)
-            stream = io.BytesIO("<|>".join(texts).encode())
-            parts = b"".join(iter_stream_texts(stream, "standard input", None, ["<|>"]))
-        assert parts == "<|>".join(texts).encode()
-
-    def test_streams_that_are_not_text(self):
-        with pytest.raises(SourceError, match="standard input: byte 0 is NUL"):
-            list(iter_stream_texts(io.BytesIO(BINARY), "standard input", None, []))
-        with pytest.raises(SourceError, match="standard input, the line at byte 0: not JSON"):
-            list(iter_stream_texts(io.BytesIO(b"{"), "standard input", "text", []))
 
 
 class TestDamagedParquet:

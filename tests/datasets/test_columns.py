@@ -263,7 +263,7 @@ class TestLoading:
         field = tokjax.TokenizedTextField(TOKENIZER, columns=COLUMNS)
         tokjax.write_dataset(records, field, tmp_path / "rows")
         rows = tokjax.open_dataset(tmp_path / "rows")
-        loader = tokjax.SequenceLoader(rows, batch_size=5, length=40, shuffle=False, drop_last=False)
+        loader = tokjax.datasets.SequenceLoader(rows, batch_size=5, length=40, shuffle=False, drop_last=False)
         for step, batch in enumerate(loader):
             for row, ids in enumerate(batch.ids):
                 count = int(batch.attention_mask[row].sum())

@@ -260,7 +260,7 @@ class TestWithoutTargets:
         assert [shard.num_documents for shard in dataset.manifest.shards] == [1, 0]
         for loader in (
             tokjax.PlannedLoader(dataset, batch_size=1, block_size=40),
-            tokjax.SequenceLoader(dataset, batch_size=1),
+            tokjax.datasets.SequenceLoader(dataset, batch_size=1),
             tokjax.PackedTokenLoader(dataset, batch_size=1, chunk_tokens=8),
         ):
             assert loader.batch_at(0).loss_mask.any()

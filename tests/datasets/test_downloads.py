@@ -491,8 +491,8 @@ class TestRanges:
         dataset = tokjax.open_dataset(url, TOKENIZER, read_ranges=True)
         assert [dataset[i] for i in (3, 39, 11)] == [texts[i] for i in (3, 39, 11)]
         assert all(request.kind == "range" for request in counted.requests if ".text." in request.name)
-        loader = tokjax.SequenceLoader(dataset, batch_size=3, length=20)
-        local = tokjax.SequenceLoader(tokjax.open_dataset(url, TOKENIZER), batch_size=3, length=20)
+        loader = tokjax.datasets.SequenceLoader(dataset, batch_size=3, length=20)
+        local = tokjax.datasets.SequenceLoader(tokjax.open_dataset(url, TOKENIZER), batch_size=3, length=20)
         assert np.array_equal(loader[1].ids, local[1].ids)
 
     @pytest.mark.usefixtures("no_gaps")
@@ -507,8 +507,8 @@ class TestRanges:
         monkeypatch.setattr(counted, "cat_ranges", count)
         dataset = tokjax.open_dataset(url, read_ranges=True)
         for kind, options in (
-            (tokjax.SequenceLoader, {"batch_size": 5, "length": 90}),
-            (tokjax.TokenBudgetLoader, {"budget": 400}),
+            (tokjax.datasets.SequenceLoader, {"batch_size": 5, "length": 90}),
+            (tokjax.datasets.TokenBudgetLoader, {"budget": 400}),
         ):
             calls.clear()
             batches = [kind(each, **options)[0] for each in (dataset, local)]

@@ -35,9 +35,9 @@ FIELDS = {
     "tokenized by a library": tokjax.TokenizedTextField(
         make_pair("unsplit unigram")[1], disallowed_special=()
     ),
-    "sentencepiece": tokjax.SentencePieceTextField(PIECES, max_tokens=7),
+    "sentencepiece": tokjax.datasets.SentencePieceTextField(PIECES, max_tokens=7),
     "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4),
-    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20),
+    "bucketed": tokjax.datasets.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20),
 }
 fields = pytest.mark.parametrize("name", FIELDS)
 documents = st.lists(hard_texts | byte_strings, max_size=8)
@@ -138,7 +138,7 @@ def test_index_columns(name, tmp_path):
     ("kind", "options"),
     [
         (tokjax.TokenizedTextField, {"max_tokens": np.int64(5), "add_special_tokens": np.True_}),
-        (tokjax.BucketedTokenField, {"max_tokens": np.int32(5000), "add_special_tokens": 1}),
+        (tokjax.datasets.BucketedTokenField, {"max_tokens": np.int32(5000), "add_special_tokens": 1}),
         (tokjax.PackedTokenField, {"chunk_tokens": np.uint16(7), "add_eos_between_docs": 1}),
     ],
 )
@@ -150,7 +150,7 @@ def test_numpy_options_become_json_values(kind, options):
     }
 
 
-@pytest.mark.parametrize("kind", [tokjax.TokenizedTextField, tokjax.BucketedTokenField])
+@pytest.mark.parametrize("kind", [tokjax.TokenizedTextField, tokjax.datasets.BucketedTokenField])
 def test_max_tokens_must_be_positive(kind):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_tokens must be at least 1, not 0"):
         kind(TOKENIZER, max_tokens=0)
@@ -181,7 +181,7 @@ class TestRawText:
 
 
 class TestBuckets:
-    field = tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20)
+    field = tokjax.datasets.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20)
 
     def test_bucket_ids(self):
         assert self.field.bucket_boundaries == (4, 8, 20)
@@ -190,7 +190,7 @@ class TestBuckets:
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="length must be at least 0, not -1"):
             self.field.get_bucket_id(-1)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="has 9, above max_tokens=8"):
-            tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[9, 2], max_tokens=8)
+            tokjax.datasets.BucketedTokenField(TOKENIZER, bucket_boundaries=[9, 2], max_tokens=8)
 
     def test_bucket_rows(self, tmp_path):
         texts = ["x" * (i * 7 % 19) for i in range(60)]

@@ -16,7 +16,7 @@ FIELDS = {
     "raw": tokjax.RawTextField(),
     "tokenized": tokjax.TokenizedTextField(TOKENIZER),
     "packed": tokjax.PackedTokenField(TOKENIZER),
-    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[20, 60], max_tokens=100),
+    "bucketed": tokjax.datasets.BucketedTokenField(TOKENIZER, bucket_boundaries=[20, 60], max_tokens=100),
 }
 
 

@@ -10,7 +10,7 @@ from tests.support.rejections import rejects
 
 class TestMerging:
     def test_document_ids(self, tmp_path):
-        buckets = tokjax.BucketedTokenField(TOKENIZER, [2, 4], max_tokens=9)
+        buckets = tokjax.datasets.BucketedTokenField(TOKENIZER, [2, 4], max_tokens=9)
         texts = ["x" * (i * 5 % 9) for i in range(10)]
         paths = [self.write(tmp_path / str(i), texts, field=buckets) for i in range(2)]
         tokjax.datasets.merge_datasets(paths, tmp_path / "numbered")
@@ -35,7 +35,7 @@ class TestMerging:
         more = tokjax.open_dataset(tmp_path / "more")
         assert more.documents["doc_id"].tolist() == [1, 0, 2, 3, 0, 1, 1, 0]
         assert [shard.is_numbered for shard in more.manifest.shards] == [False, True, False, False]
-        buckets = tokjax.BucketedTokenField(TOKENIZER, [2], max_tokens=9)
+        buckets = tokjax.datasets.BucketedTokenField(TOKENIZER, [2], max_tokens=9)
         third = self.write(tmp_path / "3", [(1, "cccc"), (0, "dddd")], field=buckets)
         fourth = self.write(tmp_path / "4", ["eeee", "f"], field=buckets)
         tokjax.datasets.merge_datasets([fourth, third, fourth], tmp_path / "343")

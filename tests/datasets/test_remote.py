@@ -119,7 +119,9 @@ def test_messages_name_the_url(url, tmp_path):
     dataset = tokjax.open_dataset(url)
     assert tokjax.reports.dataset_report(dataset).path == dataset.location == url
     with rejects(f"^{url} fills no batch"):
-        tokjax.BucketedLoader(tokjax.open_dataset(url), batch_size=99, bucket_boundaries=[999], pad_id=0)
+        tokjax.datasets.BucketedLoader(
+            tokjax.open_dataset(url), batch_size=99, bucket_boundaries=[999], pad_id=0
+        )
     for name in ("shard-00001.tokens.npy", "tokenizer.tokjax.json"):
         system.pipe_file(f"{root}/{name}", system.cat_file(f"{root}/{name}")[:-1])
     for read in (dataset.verify, lambda: dataset.tokenizer, lambda: dataset.read(0, dataset.num_tokens)):

@@ -27,7 +27,7 @@ TOKENIZER = make_byte_tokenizer("</s>", tokens=[b"lo"])
 FIELDS = {
     "raw": tokjax.RawTextField(),
     "packed": tokjax.PackedTokenField(TOKENIZER),
-    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[20, 60], max_tokens=100),
+    "bucketed": tokjax.datasets.BucketedTokenField(TOKENIZER, bucket_boundaries=[20, 60], max_tokens=100),
 }
 fields = pytest.mark.parametrize("name", FIELDS)
 TEXTS = [f"{i} {text}" for i in range(10) for text in CORPUS]

@@ -119,7 +119,7 @@ class TestTemplates:
         ).tokenizer
         for plain, single in (
             (tokjax.wordpiece(VOCABULARY), "[SEP] $A:1"),
-            (tokjax.word_level(VOCABULARY, special_tokens=["[SEP]"]), "[SEP] $A:1"),
+            (tokjax.models.word_level(VOCABULARY, special_tokens=["[SEP]"]), "[SEP] $A:1"),
             (tokenizer, "<|endoftext|> $A:1"),
             (spm, "<s> $A:1"),
         ):

@@ -26,13 +26,13 @@ MANY_TEXTS = [
     tokjax.encode_windows,
     tokjax.count_tokens,
     tokjax.quick.quick_encode_batch,
-    tokjax.quick_causal_lm_batch,
+    tokjax.quick.quick_causal_lm_batch,
 ]
 OTHERS = [
     tokjax.models.sample_encode,
     tokjax.models.nbest_encode,
     tokjax.TokenizedTextField,
-    tokjax.BucketedTokenField,
+    tokjax.datasets.BucketedTokenField,
 ]
 ALL = [*ONE_TEXT, *MANY_TEXTS, *OTHERS]
 

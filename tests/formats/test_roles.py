@@ -262,10 +262,10 @@ TOKENIZERS = {
         eos_token="</s>",
     ),
     "wordpiece": lambda: tokjax.wordpiece([*BERT_TOKENS, "<mask>"], special_tokens=["<mask>"]),
-    "word_level": lambda: tokjax.word_level(["[UNK]", "<mask>", "low"], special_tokens=["<mask>"]),
-    "char_level": lambda: tokjax.char_level(["[UNK]", "<mask>", "l"], special_tokens=["<mask>"]),
+    "word_level": lambda: tokjax.models.word_level(["[UNK]", "<mask>", "low"], special_tokens=["<mask>"]),
+    "char_level": lambda: tokjax.models.char_level(["[UNK]", "<mask>", "l"], special_tokens=["<mask>"]),
     "byte_level": lambda: tokjax.byte_level(["</s>", "<mask>"], eos_token="</s>"),
-    "from_callable": lambda: tokjax.from_callable(
+    "from_callable": lambda: tokjax.models.from_callable(
         str.split, ["[UNK]", "<mask>", "low"], special_tokens=["<mask>"]
     ),
     "huggingface": lambda: tokjax.formats.from_huggingface(DefinitionStub(LIBRARY_DEFINITION)),

@@ -184,7 +184,7 @@ def test_datasets_and_loaders(tokenizer, tmp_path):
     tokjax.write_dataset(TEXTS, tokjax.RawTextField(), tmp_path / "texts")
     texts = tokjax.open_dataset(tmp_path / "texts")
     options = {"batch_size": len(TEXTS), "length": 40, "shuffle": False, "pad_id": 0}
-    batch = tokjax.SequenceLoader(texts, tokenizer=dropped, **options).batch_at(0)
+    batch = tokjax.datasets.SequenceLoader(texts, tokenizer=dropped, **options).batch_at(0)
     rows = [ids[mask > 0].tolist() for ids, mask in zip(batch.ids, batch.attention_mask, strict=True)]
     assert rows == [row.ids.tolist() for row in expected[: len(TEXTS)]]
 

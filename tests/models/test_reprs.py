@@ -15,14 +15,14 @@ WORDS = ["[UNK]", "a", "b"]
     [
         (lambda: tokjax.byte_level(["<s>"]), "ByteTokenizer(vocab_size=257, special_tokens={'<s>': 0})"),
         (
-            lambda: tokjax.char_level(WORDS),
+            lambda: tokjax.models.char_level(WORDS),
             "CharTokenizer(vocab_size=3, special_tokens={'[UNK]': 0})",
         ),
         (
-            lambda: tokjax.from_callable(str.split, WORDS, name="split"),
+            lambda: tokjax.models.from_callable(str.split, WORDS, name="split"),
             "CallableTokenizer(vocab_size=3, name='split', special_tokens={'[UNK]': 0})",
         ),
-        (lambda: tokjax.word_level(WORDS), "WordLevelTokenizer(vocab_size=3, "),
+        (lambda: tokjax.models.word_level(WORDS), "WordLevelTokenizer(vocab_size=3, "),
         (lambda: tokjax.wordpiece(WORDS), "WordPieceTokenizer(vocab_size=3, "),
         (
             lambda: tokjax.word_bpe(WORDS, [], unk_token="[UNK]"),
@@ -60,7 +60,7 @@ def test_reprs_of_results_do_not_grow_with_the_text():
         tokjax.encode_windows(tokenizer, [text], max_length=9),
         tokjax.quick.quick_tokenize(tokenizer, text),
         tokjax.corpus.AnnotatedText(text, ()),
-        tokjax.ChatField(tokenizer, template),
+        tokjax.datasets.ChatField(tokenizer, template),
     ):
         assert repr(value).startswith(f"{type(value).__name__}(")
         assert len(repr(value)) < 500

@@ -202,7 +202,7 @@ def test_added_tokens_of_the_model_are_not_truncated():
 
 
 def test_words_of_a_function():
-    words = tokjax.from_callable(str.split, ["[UNK]", "to", "be"])
+    words = tokjax.models.from_callable(str.split, ["[UNK]", "to", "be"])
     extended, _ = tokjax.extend_vocabulary(words, ["or not"])
     assert tokjax.encode(extended, "to be or not to be").tolist() == [1, 2, 3, 1, 2]
 

@@ -58,7 +58,7 @@ def test_cleanup_is_exported_and_loaded(tmp_path):
 
 
 def test_decoding_words():
-    tokenizer = tokjax.word_level(["[UNK]", "to", "be", "[PAD]"])
+    tokenizer = tokjax.models.word_level(["[UNK]", "to", "be", "[PAD]"])
     assert tokjax.decode(tokenizer, [1, 2, 0, 1, 3]) == "to be [UNK] to [PAD]"
     assert tokjax.decode(tokenizer, [3, 1, 2], skip_special_tokens=True) == "to be"
     assert tokjax.decode_batch(tokenizer, [[1, 2], [], [2]]) == ["to be", "", "be"]

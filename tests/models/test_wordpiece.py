@@ -81,7 +81,7 @@ def make_word_levels(splitter, lowercase):
         theirs.normalizer = normalizers.Lowercase()
     trainer = trainers.WordLevelTrainer(vocab_size=60, special_tokens=SPECIAL, show_progress=False)
     theirs.train_from_iterator(CORPUS, trainer)
-    ours = tokjax.word_level(
+    ours = tokjax.models.word_level(
         theirs.get_vocab(), splitter=splitter, lowercase=lowercase, special_tokens=SPECIAL[2:]
     )
     return ours, theirs
@@ -222,7 +222,7 @@ def test_fingerprint_depends_on_options():
     tokens = ["[UNK]", "a", "##b"]
     tokenizers = [tokjax.wordpiece(tokens, **options) for options in OPTIONS.values()]
     tokenizers += [
-        tokjax.word_level(tokens, splitter=splitter, lowercase=lowercase)
+        tokjax.models.word_level(tokens, splitter=splitter, lowercase=lowercase)
         for splitter, lowercase in itertools.product(["whitespace", "bert"], [False, True])
     ]
     assert (
@@ -247,8 +247,8 @@ def test_roles_equal_bert():
 def test_metadata_has_the_normalizer():
     tokenizers = {
         "bert": tokjax.wordpiece(["[UNK]"]),
-        "lowercase": tokjax.word_level(["[UNK]"], lowercase=True),
-        None: tokjax.word_level(["[UNK]"]),
+        "lowercase": tokjax.models.word_level(["[UNK]"], lowercase=True),
+        None: tokjax.models.word_level(["[UNK]"]),
     }
     for normalizer, tokenizer in tokenizers.items():
         metadata = tokjax.encode_result(tokenizer, "x").metadata
@@ -290,9 +290,12 @@ def test_any_bytes_are_encoded():
         (lambda: tokjax.wordpiece(["[UNK]"], lowercase="no"), "must be True or False, not 'no'"),
         (lambda: tokjax.wordpiece(["[UNK]"], continuing_prefix=None), "continuing_prefix must be a string"),
         (lambda: tokjax.wordpiece(["[UNK]"], max_word_characters=0), "must be at least 1, not 0"),
-        (lambda: tokjax.word_level(["[UNK]"], splitter="gpt2"), "must be 'whitespace' or 'bert', not 'gpt2'"),
-        (lambda: tokjax.word_level(["[UNK]"], lowercase=1), "lowercase must be True or False, not 1"),
-        (lambda: tokjax.word_level(["a"]), "special token '\\[UNK\\]' is not among"),
+        (
+            lambda: tokjax.models.word_level(["[UNK]"], splitter="gpt2"),
+            "must be 'whitespace' or 'bert', not 'gpt2'",
+        ),
+        (lambda: tokjax.models.word_level(["[UNK]"], lowercase=1), "lowercase must be True or False, not 1"),
+        (lambda: tokjax.models.word_level(["a"]), "special token '\\[UNK\\]' is not among"),
     ],
 )
 def test_invalid_arguments_are_rejected(make, message):

@@ -57,7 +57,7 @@ def test_columns_of_a_result(results):
         ("world", 6, (7, 12), 0, "world"),
         ("[SEP]", 3, (0, 0), 1, ""),
     ]
-    assert tokjax.to_one_based(result.ids).tolist() == [3, 6, 7, 4]
+    assert tokjax.quick.to_one_based(result.ids).tolist() == [3, 6, 7, 4]
     assert set(result.attention_mask.tolist()) == {1}
     assert set(result.token_type_ids.tolist()) == {0}
     unknown = results[2]
@@ -74,12 +74,16 @@ def test_lengths_of_results(results):
 def test_collate_and_label(core, results):
     batch = tokjax.collate_padded_batch(results, pad_id=tokjax.pad_id(core))
     assert batch.ids.shape == batch.attention_mask.shape == batch.special_tokens_mask.shape == (3, 5)
-    assert tokjax.to_one_based(batch.ids).tolist() == [[3, 6, 7, 4, 1], [3, 7, 6, 7, 4], [3, 2, 2, 4, 1]]
+    assert tokjax.quick.to_one_based(batch.ids).tolist() == [
+        [3, 6, 7, 4, 1],
+        [3, 7, 6, 7, 4],
+        [3, 2, 2, 4, 1],
+    ]
     assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 0], [1] * 5, [1, 1, 1, 1, 0]]
     assert batch.special_tokens_mask.tolist() == [[1, 0, 0, 1, 1], [1, 0, 0, 0, 1], [1] * 5]
     labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask, ignore_index=-100)
     assert labels.tolist() == [[5, 6, 3, -100, -100], [6, 5, 6, 3, -100], [1, 1, 3, -100, -100]]
-    assert tokjax.to_one_based(labels).tolist() == [
+    assert tokjax.quick.to_one_based(labels).tolist() == [
         [6, 7, 4, -100, -100],
         [7, 6, 7, 4, -100],
         [2, 2, 4, -100, -100],
@@ -89,7 +93,7 @@ def test_collate_and_label(core, results):
 def test_pack(core, results):
     separator_id = tokjax.special_tokens(core).get("sep", None)
     packed = tokjax.pack_blocks(results, block_size=6, pad_id=PAD, eos_id=separator_id)
-    assert tokjax.to_one_based(packed.ids).tolist() == [
+    assert tokjax.quick.to_one_based(packed.ids).tolist() == [
         [3, 6, 7, 4, 4, 3],
         [7, 6, 7, 4, 4, 3],
         [2, 2, 4, 1, 1, 1],
@@ -102,7 +106,7 @@ def test_pack(core, results):
 def test_chunk_boundaries_example():
     text = b"Text1<|endoftext|>Text2<|endoftext|>Text3"
     assert len(text) == 41
-    boundaries = tokjax.find_chunk_boundaries(io.BytesIO(text), 2, b"<|endoftext|>")
+    boundaries = tokjax.corpus.find_chunk_boundaries(io.BytesIO(text), 2, b"<|endoftext|>")
     assert boundaries == [0, 23, 41]
     chunks = [text[a:b] for a, b in zip(boundaries, boundaries[1:], strict=False)]
     assert chunks == [b"Text1<|endoftext|>Text2", b"<|endoftext|>Text3"]
@@ -118,7 +122,7 @@ def test_bytes_per_token_example():
 
 def test_padding_ratio_example():
     lengths = np.array([50, 230, 128, 512])
-    mask = tokjax.create_attention_mask(lengths, 512)
+    mask = tokjax.masks.create_attention_mask(lengths, 512)
     assert mask.sum() == 920
     assert mask.size == 2048
     assert round(100 * (1 - mask.sum() / mask.size)) == 55
@@ -138,7 +142,7 @@ def test_fields():
     sizes = {256: ("uint8", 1), 257: ("uint16", 2), 65_536: ("uint16", 2), 65_537: ("uint32", 4)}
     for size, (dtype, nbytes) in sizes.items():
         tokens = {"[UNK]": 0, "[PAD]": 1, "</s>": 2, "low": size - 1}
-        tokenizer = tokjax.word_level(tokens, special_tokens=["</s>"], eos_token="</s>")
+        tokenizer = tokjax.models.word_level(tokens, special_tokens=["</s>"], eos_token="</s>")
         for field in (tokjax.TokenizedTextField(tokenizer), tokjax.PackedTokenField(tokenizer)):
             assert (field.token_dtype, field.bytes_per_token) == (np.dtype(dtype), nbytes)
     assert tokjax.RawTextField(9, "UTF8") == tokjax.RawTextField(max_chars=9, encoding="utf-8")

@@ -11,7 +11,7 @@ import tokjax
 MemoryFileSystem = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
 
 IDS = {"</s>": 0, "<pad>": 1, **{chr(code): code + 2 for code in range(32, 127)}, "<unk>": 258}
-TOKENIZER = tokjax.char_level(IDS, unk_token="<unk>", eos_token="</s>", pad_token="<pad>")
+TOKENIZER = tokjax.models.char_level(IDS, unk_token="<unk>", eos_token="</s>", pad_token="<pad>")
 """Tokenizer with the ids of bytes, whose file is smaller than a shard."""
 PACKED = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=64)
 NUM_SHARDS = 8

@@ -14,7 +14,7 @@ FIELDS = {
     "raw": tokjax.RawTextField(),
     "tokenized": tokjax.TokenizedTextField(TOKENIZER, max_tokens=50),
     "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=16),
-    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[16, 32], max_tokens=50),
+    "bucketed": tokjax.datasets.BucketedTokenField(TOKENIZER, bucket_boundaries=[16, 32], max_tokens=50),
 }
 WITHOUT_SPECIAL = make_byte_tokenizer("</s>")
 """Tokenizer without special tokens but EOS."""
@@ -33,16 +33,22 @@ LOADERS = {
     "chunks": lambda data, **options: tokjax.PackedTokenLoader(
         data["packed"], batch_size=12, documents=False, **options
     ),
-    "raw": lambda data, **options: tokjax.SequenceLoader(data["raw"], batch_size=12, length=20, **options),
-    "tokenized": lambda data, **options: tokjax.SequenceLoader(data["tokenized"], batch_size=12, **options),
-    "multiples": lambda data, **options: tokjax.SequenceLoader(
+    "raw": lambda data, **options: tokjax.datasets.SequenceLoader(
+        data["raw"], batch_size=12, length=20, **options
+    ),
+    "tokenized": lambda data, **options: tokjax.datasets.SequenceLoader(
+        data["tokenized"], batch_size=12, **options
+    ),
+    "multiples": lambda data, **options: tokjax.datasets.SequenceLoader(
         data["tokenized"], batch_size=12, multiple_of=8, **options
     ),
-    "bucketed": lambda data, **options: tokjax.BucketedLoader(data["bucketed"], batch_size=12, **options),
-    "buckets": lambda data, **options: tokjax.BucketedLoader(
+    "bucketed": lambda data, **options: tokjax.datasets.BucketedLoader(
+        data["bucketed"], batch_size=12, **options
+    ),
+    "buckets": lambda data, **options: tokjax.datasets.BucketedLoader(
         data["tokenized"], batch_size=12, bucket_boundaries=[20, 50], **options
     ),
-    "budget": lambda data, **options: tokjax.TokenBudgetLoader(
+    "budget": lambda data, **options: tokjax.datasets.TokenBudgetLoader(
         data["tokenized"], budget=700, multiple_of=8, rows_multiple_of=12, **options
     ),
     "planned": lambda data, **options: load_planned(data["tokenized"], **options),

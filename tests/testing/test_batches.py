@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.batching.test_device_mesh import IDS, OFFSETS, RANDOM_MASK, SPANS, SPECIAL_IDS, TAGS, make_draws
+from tests.batching.test_device_mesh import IDS, RANDOM_MASK, SPECIAL_IDS, make_draws
 from tests.support.loader_cases import PAD, TEXTS, TOKENIZER
 from tests.support.variants import mark_slow_except
 from tokjax import PackedBlocks
@@ -66,10 +66,18 @@ BATCHES = {
     "preference pairs": (
         tokjax.packing.split_preference_pairs(BLOCKS.segment_ids, np.asarray(BLOCKS.ids) % 2 == 0),
     ),
-    "span labels": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }
 NON_BATCHES = {
-    *("Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat", "PreTokens"),
+    *(
+        "Ragged",
+        "PackingPlan",
+        "SpanColumns",
+        "SpanLabels",
+        "MergedWindows",
+        "Windows",
+        "EncodedChat",
+        "PreTokens",
+    ),
     *("DeviceBytes", "DeviceTokens", "RowsWithColumns"),
 }
 """Named tuples of arrays that are not batches: inputs of batching functions, and results of encoding."""
@@ -94,7 +102,7 @@ def test_all_batch_types_are_tested():
     assert array_fields - NON_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
 
 
-@pytest.mark.parametrize("name", mark_slow_except(BATCHES, ["padded ids", "span labels", "chunks"]))
+@pytest.mark.parametrize("name", mark_slow_except(BATCHES, ["padded ids", "chunks"]))
 def test_batch_types_pass_the_check(name):
     check_batch(*BATCHES[name])
 

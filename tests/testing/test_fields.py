@@ -56,7 +56,7 @@ def test_datasets_are_written_and_read(corpus, tmp_path):
     assert [dataset[i].tolist() for i in range(len(dataset))] == [
         encode_expected(text) for text in corpus * 2
     ]
-    loader = tokjax.SequenceLoader(dataset, batch_size=3, length=4, pad_id=0)
+    loader = tokjax.datasets.SequenceLoader(dataset, batch_size=3, length=4, pad_id=0)
     assert loader.batch_at(0).ids.shape == (3, 4)
     tokjax.datasets.merge_datasets([tmp_path / "custom"] * 2, tmp_path / "merged")
     assert len(tokjax.open_dataset(tmp_path / "merged")) == 4 * len(corpus)
@@ -146,7 +146,7 @@ def test_options_must_be_json_values(tmp_path, value, message):
 
 
 def test_invalid_fields_are_not_registered():
-    with rejects(r"must be a subclass of tokjax.TokenField, not <class 'int'>"):
+    with rejects(r"must be a subclass of tokjax.datasets.TokenField, not <class 'int'>"):
         tokjax.datasets.register_field(int)
 
     class Plain(TaggedField):

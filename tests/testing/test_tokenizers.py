@@ -27,7 +27,7 @@ def test_each_character_is_one_token(text):
 
 
 def test_word_ids_of_bytes_and_characters():
-    for tokenizer in (tokjax.byte_level(), tokjax.char_level(["[UNK]", *"ab \n"])):
+    for tokenizer in (tokjax.byte_level(), tokjax.models.char_level(["[UNK]", *"ab \n"])):
         assert tokjax.encode_result(tokenizer, "ab  a\nb").word_ids.tolist() == [0, 0, 1, 1, 1, 2, 2]
 
 
@@ -37,11 +37,14 @@ def test_word_ids_of_bytes_and_characters():
         (lambda: tokjax.byte_level(["<s>", "<s>"]), "duplicate special token '<s>'"),
         (lambda: tokjax.byte_level(eos_token="</s>"), "eos_token is '</s>', which is not among"),
         (
-            lambda: tokjax.char_level(["[UNK]", "ab"]),
+            lambda: tokjax.models.char_level(["[UNK]", "ab"]),
             "'ab' is not a single character; if it is a special token",
         ),
-        (lambda: tokjax.char_level(["a"]), r"the special token '\[UNK\]' is not among"),
-        (lambda: tokjax.from_callable("split", ["[UNK]"]), "split must be a function of a text, not 'split'"),
+        (lambda: tokjax.models.char_level(["a"]), r"the special token '\[UNK\]' is not among"),
+        (
+            lambda: tokjax.models.from_callable("split", ["[UNK]"]),
+            "split must be a function of a text, not 'split'",
+        ),
     ],
 )
 def test_invalid_tokenizers_are_rejected(construct, message):
@@ -51,31 +54,33 @@ def test_invalid_tokenizers_are_rejected(construct, message):
 
 class TestCallableTokenizers:
     def test_callables_that_return_offsets(self):
-        words = tokjax.from_callable(lambda text: [(i, i + 1) for i in range(len(text))], ["[UNK]", "é"])
+        words = tokjax.models.from_callable(
+            lambda text: [(i, i + 1) for i in range(len(text))], ["[UNK]", "é"]
+        )
         result = tokjax.encode_result(words, "aé")
         assert result.ids.tolist() == [0, 1]
         assert result.offsets.tolist() == [[1, 2], [2, 4]]
 
     def test_callables_that_change_text_are_rejected(self):
-        words = tokjax.from_callable(lambda text: text.lower().split(), ["[UNK]"])
+        words = tokjax.models.from_callable(lambda text: text.lower().split(), ["[UNK]"])
         with rejects(r"returned the word 'b', which is not in the"):
             tokjax.encode(words, "a B")
 
     @pytest.mark.parametrize("word", [(0, 0), (1, 9), 5, (0, "a")])
     def test_invalid_words_are_rejected(self, word):
-        words = tokjax.from_callable(lambda _: [word], ["[UNK]"], name="wrong")
+        words = tokjax.models.from_callable(lambda _: [word], ["[UNK]"], name="wrong")
         with rejects("wrong returned the word .* return words as"):
             tokjax.encode(words, "a b")
 
     def test_fingerprint_needs_a_name(self):
-        words = tokjax.from_callable(lambda text: text.split(), ["[UNK]"])
+        words = tokjax.models.from_callable(lambda text: text.split(), ["[UNK]"])
         with rejects(r"no qualified name .* from_callable\(.*name="):
             tokjax.fingerprint(words)
-        one, other = (tokjax.from_callable(str.split, ["[UNK]"], name=name) for name in ("a", "b"))
+        one, other = (tokjax.models.from_callable(str.split, ["[UNK]"], name=name) for name in ("a", "b"))
         assert tokjax.fingerprint(one) != tokjax.fingerprint(other)
 
     def test_words_are_joined_by_spaces(self):
-        words = tokjax.from_callable(str.split, ["[UNK]", "to", "be"])
+        words = tokjax.models.from_callable(str.split, ["[UNK]", "to", "be"])
         assert tokjax.decode(words, [1, 2, 0]) == "to be [UNK]"
         assert tokjax.decode(words, [1, 2, 0], skip_special_tokens=True) == "to be"
 

@@ -64,9 +64,7 @@ def as_known(
             raise
         raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}") from None
     except ValueError:
-        raise InvalidArgumentError(
-            f"{name} must be an array of integers, not rows of unequal length"
-        ) from None
+        raise InvalidArgumentError(f"{name} must be an array, not rows of unequal length") from None
 
 
 def as_integers(

@@ -11,12 +11,14 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tokjax._util.checks import check_bool
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
+_SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
 _SPECIAL_SHADE = "#d0d0d0"
 _MAX_TOKENS = 500
 _MAX_CHARACTERS = 40
@@ -46,30 +48,16 @@ def render_tokens_html(
     boxes = []
     for i, token in enumerate(tokens[:_MAX_TOKENS]):
         special = special_tokens_mask is not None and bool(special_tokens_mask[i])
-        shade = _SPECIAL_SHADE if special else SHADES[i % len(SHADES)]
+        shade = _SPECIAL_SHADE if special else _SHADES[i % len(_SHADES)]
         title = f"id {int(ids[i])}"
         if offsets is not None:
             title += f", bytes [{int(offsets[i][0])}, {int(offsets[i][1])})"
-        boxes.append(render_token_box(make_visible(token), shade, title))
+        boxes.append(
+            f'<span title="{title}" style="background:{shade};color:#000;padding:1px 2px;border-radius:3px;'
+            f'white-space:pre-wrap">{escape(make_visible(token))}</span>'
+        )
     more = f" and {len(tokens) - _MAX_TOKENS} more tokens" if len(tokens) > _MAX_TOKENS else ""
     return f'<div style="font-family:monospace;line-height:1.8">{"".join(boxes)}{more}</div>'
-
-
-def render_token_box(text: str, shade: str | None, title: str, *, faint: bool = False) -> str:
-    """Returns the HTML of one token. All text is escaped.
-
-    Args:
-        text: text in the box.
-        shade: background colour; `None` for that of the page.
-        title: text that is shown on hover.
-        faint: draw the box with reduced opacity.
-    """
-    colours = "" if shade is None else f"background:{shade};color:#000;"
-    opacity = "opacity:0.6;" if faint else ""
-    return (
-        f'<span title="{escape(title)}" style="{colours}{opacity}padding:1px 2px;'
-        f'border-radius:3px;white-space:pre-wrap">{escape(text)}</span>'
-    )
 
 
 def make_visible(token: str) -> str:
@@ -117,7 +105,7 @@ def describe_record(record: Any) -> str:
 
 
 def render_html(value: Any) -> str | None:
-    """Returns HTML of a batch, a dataset, a loader or a tokenizer for notebooks, as `show_batch` renders it.
+    """Returns HTML of a batch for notebooks, as `show_batch` renders it.
 
     The classes assign this function to `_repr_html_`. The renderer is in a higher layer and found by name.
 
@@ -172,6 +160,7 @@ def show_progress_bar(
         unit: name of the unit. `"bytes"` shows sizes such as `1.5/2.0 MB`; other names follow a plain count.
         enabled: if `False`, no bar is shown, and the function does nothing.
     """
+    check_bool("progress", enabled)
     if not enabled:
         yield lambda amount, note="": None  # noqa: ARG005
         return

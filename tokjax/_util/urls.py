@@ -17,7 +17,7 @@ import tempfile
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokjax._util.imports import import_optional
 from tokjax._util.limits import exceeds_limit
@@ -101,22 +101,22 @@ def _delete_directory(directory: Path, process: int) -> None:
 
 
 class FetchedFiles:
-    """Local copies of the files at a URL or at a URL pattern with `*`. Deleted with this object.
+    """Local copies of files at URLs, or of a stream. Deleted with this object.
 
     Attributes:
         urls: URL of each file by its local path, in the order of the file names.
     """
 
-    def __init__(self, url: str) -> None:
-        system, pattern = get_file_system(url)
-        directory = make_temporary_directory(self)
+    def __init__(self) -> None:
         self.urls: dict[Path, str] = {}
-        with _explain_errors(url):
-            for i, path in enumerate(_find_files(system, pattern)):
-                target = directory / str(i) / get_file_name(path)
-                target.parent.mkdir()
-                system.get_file(path, str(target))
-                self.urls[target] = str(system.unstrip_protocol(path))
+        self._directory = make_temporary_directory(self)
+
+    def add(self, name: str, url: str) -> Path:
+        """Returns a path for one more copy, under its file name."""
+        path = self._directory / str(len(self.urls)) / name
+        path.parent.mkdir()
+        self.urls[path] = url
+        return path
 
 
 def get_file_name(path: str) -> str:
@@ -200,7 +200,23 @@ def fetch_files(url: str) -> FetchedFiles:
     """Returns local copies of the files at a URL. They are fetched again only if no object refers to them."""
     files = _fetched_files.get(url)
     if files is None:
-        files = _fetched_files[url] = FetchedFiles(url)
+        system, pattern = get_file_system(url)
+        files = FetchedFiles()
+        with _explain_errors(url):
+            for path in _find_files(system, pattern):
+                target = files.add(get_file_name(path), str(system.unstrip_protocol(path)))
+                system.get_file(path, str(target))
+        _fetched_files[url] = files
+    return files
+
+
+def save_stream(stream: BinaryIO, name: str) -> FetchedFiles:
+    """Returns a local copy of a stream, which can be read only once; messages call it `name`."""
+    files = _fetched_files[name] = FetchedFiles()
+    path = files.add("0", name)
+    with path.open("wb") as file:
+        shutil.copyfileobj(stream, file)
+    os.utime(path, (0, 0))  # so that the same contents are the same source when a command is run again
     return files
 
 

@@ -17,12 +17,10 @@ from .offset_trimming import (
 )
 from .spans import (
     SpanColumns as SpanColumns,
-    pad_spans as pad_spans,
     span_columns as span_columns,
 )
 from .spans_to_labels import (
     SpanLabels as SpanLabels,
-    align_span_arrays as align_span_arrays,
     align_spans as align_spans,
 )
 from .tagset import (

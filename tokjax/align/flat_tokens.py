@@ -1,19 +1,15 @@
 """Flat tokens: the tokens of all texts of a batch in one array, and those of them that can carry a label.
 
 All forms of input (results, batches, windows, arrays of offsets) become `FlatTokens`. `select_tokens` then
-finds the tokens that have bytes, and returns them as rows that can be searched for spans:
+finds the tokens that have bytes, which can be searched for spans:
 
     batch          [CLS]  in     New    [SEP]   |  [CLS]  hi     [SEP]
     offsets        (0,0)  (1,3)  (4,7)  (0,0)   |  (0,0)  (1,3)  (0,0)
     flat index     0      1      2      3          4      5      6          row_splits 0 4 7
     is_selected    F      T      T      F          F      T      F
 
-    rows           low    1  5     the tokens 1:3 and 5:6
-                   high   3  6
-
 The tokens of a row are in the order of their text, so that the tokens of a span are contiguous, and two
-searches in sorted arrays find them. Tokens that *touch* a span share a byte with it; tokens that it
-*contains* lie inside it:
+searches in sorted arrays find them. Tokens that *touch* a span share a byte with it:
 
     byte          1   2   3   4   5   6   7   8
     token         |0          |1      |2      |3  |
@@ -22,9 +18,12 @@ searches in sorted arrays find them. Tokens that *touch* a span share a byte wit
     span                          |-----------|              start 5, stop 8
 
     touched       first = number of stops  <= 5 = 1,  after = number of starts <  8 = 3:  tokens 1 and 2
-    contained     first = number of starts <  5 = 2,  after = number of stops  <= 8 = 3:  token 2
 
-The spans of all rows are searched by bisection, one vectorized step at a time, each span in its own row.
+A multiple of the index of the row is added to all positions, here 100. So the positions of all rows are
+ascending, and one search finds the tokens of all spans:
+
+    starts         1      4      101           spans (4, 7) of row 0 and (1, 2) of row 1
+    stops          3      7      103           searched: (4, 7) and (101, 102)
 
 Tokens, words and characters that are looked up are 0-based, as indices are. Bytes are 1-based, as offsets
 are. See docs/alignment.md for which tokens of a span are labelled.
@@ -32,13 +31,12 @@ are. See docs/alignment.md for which tokens of a span are labelled.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import as_integers, compute_prefix_maximum, count_bits, is_jax, is_traced
+from tokjax._util.arrays import as_integers, is_jax, is_traced
 from tokjax._util.checks import check_int
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged
@@ -47,17 +45,9 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from tokjax._util.arrays import Array
     from tokjax.core.utf8 import Text
-
-
-_Condition: TypeAlias = "tuple[Array, Callable[[Any, Any], Any]]"
-_USUAL_MAX_TOKENS = 7
-"""Number of tokens that few spans exceed."""
 
 
 class FlatTokens(NamedTuple):
@@ -72,8 +62,9 @@ class FlatTokens(NamedTuple):
         sequence_ids: index, 0 or 1, of each token's text in its pair, shape `(n,)`, or `None`.
         text_ids: index of the text of each window, `int64`, shape `(rows,)`; `None` where each row is a whole
             text.
+        starts: position of each window's first token in its text, as in `Windows`, `int64`, shape
+            `(rows, 2)`; `None` where each row is a whole text.
         is_normalized: whether the offsets refer to the normalized text.
-        ids: token ids, shape `(n,)`; `None` where the input has no ids.
     """
 
     offsets: NDArray[np.integer[Any]]
@@ -83,8 +74,8 @@ class FlatTokens(NamedTuple):
     word_ids: NDArray[np.integer[Any]] | None = None
     sequence_ids: NDArray[np.integer[Any]] | None = None
     text_ids: NDArray[np.int64] | None = None
+    starts: NDArray[np.int64] | None = None
     is_normalized: bool = False
-    ids: NDArray[np.integer[Any]] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -109,63 +100,37 @@ class FlatTokens(NamedTuple):
         return token - int(self.row_splits[self.get_row(token)])
 
 
-class TokenRows(NamedTuple):
-    """Tokens in rows: row `i` is `low[i]:high[i]`. Tokens between rows are ignored.
-
-    Attributes:
-        starts: first byte of each token, shape `(n,)`.
-        stops: one past the last byte of each token, shape `(n,)`.
-        low: index of the first token of each row, shape `(rows,)`.
-        high: one past the index of the last token of each row, shape `(rows,)`.
-        longest: maximum number of tokens of a row.
-    """
-
-    starts: Array
-    stops: Array
-    low: Any
-    high: Any
-    longest: int
-
-
-class SpanQueries(NamedTuple):
-    """The spans to find tokens for; `(0, 0)` has no tokens.
-
-    Attributes:
-        starts: first byte of each span, shape `(spans,)`.
-        stops: one past the last byte of each span, shape `(spans,)`.
-        rows: index of the row of tokens of each span, shape `(spans,)`.
-    """
-
-    starts: Array
-    stops: Array
-    rows: Any
-
-
-class TokenRanges(NamedTuple):
-    """The range of tokens `first:after` of each span; empty where `first == after`.
-
-    Attributes:
-        first: index of the first token of each span, shape `(spans,)`.
-        after: one past the index of the last token of each span, shape `(spans,)`.
-    """
-
-    first: Any
-    after: Any
-
-
 class TokenSelection(NamedTuple):
-    """The tokens that can carry a label, as arrays that can be searched for spans.
+    """The tokens that can carry a label, in the order of their text.
 
     Attributes:
         is_selected: whether each token can carry a label, `bool`, shape `(n,)`.
-        rows: the selected tokens, in the order of their text.
-        indices: index in the flat tokens of each of them, `int64`, shape `(m,)`; `None` if they are the flat
-            tokens without those at the ends of rows.
+        indices: index of each of them in the flat tokens, `int64`, shape `(m,)`.
+        starts: first byte of each of them, plus `scale` times its row, ascending, `int64`, shape `(m,)`.
+        stops: one past its last byte, plus `scale` times its row, ascending, `int64`, shape `(m,)`.
+        scale: a number above all positions in rows.
     """
 
     is_selected: NDArray[np.bool_]
-    rows: TokenRows
-    indices: NDArray[np.int64] | None
+    indices: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    scale: int
+
+    def find_touched(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the range `first:after` in the selection of the tokens that share a byte with each span.
+
+        Args:
+            starts: first byte of each span, shape `(spans,)`.
+            stops: one past the last byte of each span, shape `(spans,)`.
+            rows: index of the row of each span, shape `(spans,)`.
+        """
+        low, high = (
+            np.minimum(positions, self.scale - 1) + rows * self.scale for positions in (starts, stops)
+        )
+        return np.searchsorted(self.stops, low, "right"), np.searchsorted(self.starts, high)
 
 
 def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
@@ -182,7 +147,7 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
     """
     if is_traced(offsets):
         raise InvalidArgumentError(
-            "offsets has no known values under jax.jit; call align_span_arrays(offsets, spans, tagset) there"
+            "offsets has no known values under jax.jit; align outside of it, and pass the labels"
         )
     if is_jax(offsets) or isinstance(offsets, np.ndarray):
         return _read_array(as_integers("offsets", offsets, np.int64), word_ids)
@@ -197,7 +162,8 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
         is_normalized = is_reference_normalized(offsets)
         return FlatTokens(spans, splits, spans.shape, is_one_text=False, is_normalized=is_normalized)
     is_one_text = isinstance(offsets, TokenizationResult)
-    results = _as_results(offsets)
+    is_batch = isinstance(offsets, (TokenizationBatch, TokenizationResult, Ragged))
+    results = offsets if is_batch or not isinstance(offsets, Iterable) else [*offsets]
     ragged = as_ragged(results)
     if ragged.offsets is None:
         raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")
@@ -210,49 +176,7 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
         None if ragged.word_ids is None else np.asarray(ragged.word_ids),
         None if ragged.sequence_ids is None else np.asarray(ragged.sequence_ids),
         is_normalized=is_reference_normalized(results),
-        ids=np.asarray(ragged.ids),
     )
-
-
-def find_text_positions(tokens: FlatTokens, sequence_id: int) -> NDArray[np.int64]:
-    """Returns the position of each token in its text, where windows share tokens.
-
-    Offsets do not tell the tokens of a text apart, since the bytes of a character that was normalized can be
-    several tokens. So the tokens that a window shares with the window before it are found: they are the last
-    ones there, and the first ones here.
-
-    Args:
-        tokens: the tokens of windows.
-        sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
-
-    Returns:
-        Increasing positions, `int64`, shape `(n,)`; 0 for tokens of the other text and without bytes.
-    """
-    assert tokens.text_ids is not None
-    keys = np.column_stack([tokens.offsets, *([] if tokens.ids is None else [tokens.ids])])
-    is_in_text = keys[:, 0] < keys[:, 1]
-    if tokens.sequence_ids is not None:
-        is_in_text &= tokens.sequence_ids == sequence_id
-    positions, previous = np.zeros(len(keys), np.int64), (-1, np.zeros(0, np.int64))
-    indices = np.flatnonzero(is_in_text)
-    parts = np.split(indices, np.searchsorted(indices, tokens.row_splits[1:-1]))
-    windows = [(int(tokens.text_ids[row]), part) for row, part in enumerate(parts) if len(part)]
-    for text, current in sorted(windows, key=lambda window: (window[0], keys[window[1][0], 0])):
-        positions[current] = np.arange(len(current))
-        if text == previous[0]:
-            shared = _count_shared_tokens(keys[previous[1]], keys[current])
-            positions[current] += positions[previous[1][-1]] + 1 - shared
-        previous = text, current
-    return positions
-
-
-def _count_shared_tokens(before: NDArray[Any], current: NDArray[Any]) -> int:
-    """Returns the number of tokens at the end of a window that are at the start of the next one."""
-    for first in np.flatnonzero((before == current[0]).all(axis=1)).tolist():
-        shared = len(before) - first
-        if np.array_equal(before[first:], current[:shared]):
-            return int(shared)
-    return 0
 
 
 def is_reference_normalized(results: Any) -> bool:
@@ -297,61 +221,38 @@ def select_tokens(
         is_selected = is_selected & ~exclude
     if first_subword_only:
         is_selected = _find_first_subwords(tokens, is_selected)
-    starts, stops = tokens.offsets.T
-    low, high = tokens.row_splits[:-1].copy(), tokens.row_splits[1:].copy()
-    if len(is_selected):
-        low += (low < high) & ~is_selected[np.minimum(low, len(is_selected) - 1)]
-        high -= (low < high) & ~is_selected[high - 1]
-    indices = None
-    if np.count_nonzero(is_selected) != (high - low).sum():  # not only a special token at either end of a row
-        indices = np.flatnonzero(is_selected)
-        starts, stops = starts[indices], stops[indices]
-        splits = np.searchsorted(indices, tokens.row_splits)
-        low, high = splits[:-1], splits[1:]
-    rows = TokenRows(starts, stops, low, high, int((high - low).max(initial=0)))
-    unordered = _find_unordered(rows)
+    indices = np.flatnonzero(is_selected)
+    scale = int(tokens.offsets.max(initial=0)) + 2
+    counts = np.diff(np.searchsorted(indices, tokens.row_splits))
+    first_position = np.repeat(np.arange(len(counts)) * scale, counts)
+    offsets = tokens.offsets if is_selected.all() else tokens.offsets.take(indices, axis=0)
+    starts, stops = (offsets[:, i] + first_position for i in (0, 1))
+    unordered = np.flatnonzero((starts[1:] < starts[:-1]) | (stops[1:] < stops[:-1]))
     if len(unordered):
-        token = int(unordered[0] if indices is None else indices[unordered[0]])
+        token = int(indices[unordered[0]])
         raise InvalidArgumentError(
             f"text {tokens.get_row(token)}: token {tokens.get_index_in_row(token)} has the span "
             f"{tuple(tokens.offsets[token].tolist())}, and the next one starts or stops earlier; tokens must "
             "be in the order of their text"
         )
-    return TokenSelection(is_selected, rows, indices)
-
-
-def _find_unordered(rows: TokenRows) -> NDArray[np.int64]:
-    """Returns the tokens whose successor in the row starts or stops earlier: such rows cannot be searched."""
-    pairs = np.flatnonzero(rows.stops[:-1] > rows.starts[1:])  # few, and others are in order
-    row = np.searchsorted(rows.high, pairs, "right")
-    low, high = (bounds.take(row, mode="clip") for bounds in (rows.low, rows.high))
-    decreases = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
-    return pairs[(low <= pairs) & (pairs + 1 < high) & decreases]  # type: ignore[no-any-return]
-
-
-def _as_results(offsets: Any) -> Any:
-    """Returns `offsets` in a form that `as_ragged` accepts."""
-    if isinstance(offsets, (TokenizationBatch, Ragged)):
-        return offsets
-    if isinstance(offsets, TokenizationResult):
-        return [offsets]
-    results = [*offsets] if isinstance(offsets, Iterable) else [offsets]
-    if not all(isinstance(result, TokenizationResult) for result in results):
-        raise InvalidArgumentError(
-            "offsets must be tokenization results or an array of byte spans, not a "
-            f"{type(offsets).__name__}; convert a list of spans with np.array(spans)"
-        )
-    return results
+    return TokenSelection(is_selected, indices, starts, stops, scale)
 
 
 def _read_windows(windows: Any) -> FlatTokens:
     tokens = make_flat_tokens(windows.batch)
-    text_ids = as_integers("text_ids", windows.text_ids, np.int64)
-    if text_ids.shape != (tokens.num_rows,) or text_ids.min(initial=0) < 0:
+    text_ids, starts = (
+        as_integers(name, getattr(windows, name), np.int64) for name in ("text_ids", "starts")
+    )
+    if (
+        text_ids.shape != (tokens.num_rows,)
+        or starts.shape != (tokens.num_rows, 2)
+        or text_ids.min(initial=0) < 0
+    ):
         raise InvalidArgumentError(
-            f"text_ids must hold the 0-based text index of each of {tokens.num_rows} windows, not {text_ids}"
+            f"text_ids and starts must have the text and the positions of each of {tokens.num_rows} windows, "
+            f"as encode_windows returns them, not {text_ids} and {starts.tolist()!r:.80}"
         )
-    return tokens._replace(text_ids=text_ids)
+    return tokens._replace(text_ids=text_ids, starts=starts)
 
 
 def _read_array(offsets: NDArray[np.int64], word_ids: Any) -> FlatTokens:
@@ -384,90 +285,6 @@ def _find_first_subwords(tokens: FlatTokens, is_selected: NDArray[np.bool_]) -> 
     is_first_subword = np.zeros(len(is_selected), bool)
     is_first_subword[indices[is_first]] = True
     return is_first_subword
-
-
-def find_touched_tokens(xp: Any, tokens: TokenRows, spans: SpanQueries) -> TokenRanges:
-    """Returns the tokens that share a byte with each span."""
-    return _search(xp, tokens, spans, (tokens.stops, operator.le), (tokens.starts, operator.lt))
-
-
-def find_contained_tokens(xp: Any, tokens: TokenRows, spans: SpanQueries) -> TokenRanges:
-    """Returns the tokens that lie inside each span."""
-    return _search(xp, tokens, spans, (tokens.starts, operator.lt), (tokens.stops, operator.le))
-
-
-def assign_to_first_span(xp: Any, ranges: TokenRanges) -> TokenRanges:
-    """Assigns each token to the first of the spans that have it.
-
-    Each range then starts where the ranges before it have ended:
-
-        first:after           0:4   2:3   3:6
-        maximum of after      4     4     6
-        result                0:4   4:4   4:6
-    """
-    if not ranges.first.shape[0]:
-        return ranges
-    assigned = compute_prefix_maximum(ranges.after)
-    first = xp.maximum(ranges.first[1:], assigned[:-1])
-    first = xp.concatenate([ranges.first[:1], first])
-    return TokenRanges(first, xp.maximum(first, ranges.after))
-
-
-def _search(
-    xp: Any, tokens: TokenRows, spans: SpanQueries, is_earlier: _Condition, is_within: _Condition
-) -> TokenRanges:
-    """Returns the tokens from the first that is not before each span, up to the last that is not after it.
-
-    Args:
-        xp: NumPy or `jax.numpy`.
-        tokens: the tokens.
-        spans: the spans.
-        is_earlier: condition of a token before the span: its start or stop is below that of the span.
-        is_within: condition of a token that is not after the span: its start or stop is below its stop.
-    """
-    steps, high = count_bits(tokens.longest), tokens.high[spans.rows]
-    first = _bisect(xp, tokens.low[spans.rows], high, steps, is_earlier, spans.starts)
-    if xp is not np:
-        return TokenRanges(first, _bisect(xp, first, high, steps, is_within, spans.stops))
-    # The end of a span is close to its first token: search there first, and in the rest of the row only for
-    # the few spans that are longer.
-    near = np.minimum(first + _USUAL_MAX_TOKENS, high)
-    after = _bisect(np, first, near, _USUAL_MAX_TOKENS.bit_length(), is_within, spans.stops)
-    rest = np.flatnonzero((after == near) & (near < high))
-    after[rest] = _bisect(np, near[rest], high[rest], steps, is_within, spans.stops[rest])
-    return TokenRanges(first, after)
-
-
-def _bisect(xp: Any, low: Array, high: Array, steps: int, condition: _Condition, targets: Array) -> Array:
-    """Returns the first index of each range `low:high` at which the condition does not hold, or `high`.
-
-    Args:
-        xp: NumPy or `jax.numpy`.
-        low: start of each range, shape `(spans,)`.
-        high: stop of each range, shape `(spans,)`.
-        steps: number of bits of the longest range.
-        condition: values, which do not decrease within a range, shape `(n,)`, and their comparison with a
-            target.
-        targets: one target for each range, shape `(spans,)`.
-    """
-    values, is_before = condition
-    if not values.shape[0]:
-        return low
-    last = high - 1
-
-    def advance(step: Any, before: Array) -> Array:
-        """Moves `before`, the last index whose value is known to be before the target, by a power of 2."""
-        probe = xp.minimum(before + (1 << (steps - 1 - step)), last)
-        return xp.where(is_before(values[probe], targets), probe, before)  # type: ignore[no-any-return]
-
-    before = low - 1
-    if xp is np:
-        for step in range(steps):
-            before = advance(step, before)
-        return before + 1
-    import jax  # noqa: PLC0415 (loaded already)
-
-    return jax.lax.fori_loop(0, steps, advance, before) + 1  # type: ignore[no-any-return]
 
 
 def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0) -> int | None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import reject_one_text
+from tokjax._util.checks import check_texts
 from tokjax.align.flat_tokens import make_flat_tokens, reject_normalized_offsets
 from tokjax.align.spans import check_rows, find_span_row, format_span
 from tokjax.core.ragged import make_row_splits
@@ -108,7 +108,7 @@ def join_texts(texts: Sequence[Text], tokens: FlatTokens) -> JoinedTexts:
             the normalized texts.
         OffsetsContractError: a token is outside its text.
     """
-    reject_one_text(texts)
+    check_texts(texts)
     reject_normalized_offsets(tokens.is_normalized)
     check_rows("texts", len(texts), tokens)
     encoded = [to_utf8(text) for text in texts]

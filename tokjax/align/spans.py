@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import Array, as_integers
-from tokjax._util.checks import MAX_INT32, check_int
+from tokjax._util.checks import check_iterable
 from tokjax._util.display import short_repr
 from tokjax.align.tagset import check_labels
-from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.ragged import make_row_splits
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class SpanColumns(NamedTuple):
 def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str]) -> SpanColumns:
     """Converts lists of spans to columns.
 
-    Call it once for spans that are aligned several times, or to pad them with `pad_spans`.
+    Call it once for spans that are aligned several times.
 
     Args:
         spans: a list of spans `(start, stop, label)` for each text, in 1-based bytes and in any order.
@@ -59,7 +59,7 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     >>> span_columns([[(1, 6, "PER")], []], ["PER"]).row_splits
     array([0, 1, 1])
     """
-    rows = list(spans)
+    rows = list(check_iterable("spans", spans))
     starts, stops, names, row_splits = build_flat_spans(rows)
     class_ids = {label: i for i, label in enumerate(check_labels(labels))}
     try:
@@ -67,41 +67,6 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     except (TypeError, KeyError):
         raise InvalidArgumentError(_describe_unknown_label(rows, class_ids)) from None
     return SpanColumns(starts, stops, classes, row_splits)
-
-
-def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.int32]:
-    """Pads the spans of each text to a common length, for `align_span_arrays`. Runs on the host.
-
-    Args:
-        spans: the result of `span_columns`.
-        length: number of spans per row; by default the maximum number of spans of a text.
-
-    Returns:
-        `int32`, shape `(texts, length, 3)`: start, stop and class; padding is `(0, 0, -1)`.
-
-    Raises:
-        InvalidArgumentError: a text has more spans than `length`, or a span is empty.
-        OffsetsContractError: a span starts before the text, or stops before it starts.
-
-    >>> pad_spans(span_columns([[(1, 6, "PER")], []], ["PER"])).tolist()
-    [[[1, 6, 0]], [[0, 0, -1]]]
-    """
-    columns = check_columns(spans)
-    check_span_bounds(columns, 1)
-    counts = np.diff(columns.row_splits)
-    longest = int(counts.max(initial=0))
-    width = longest if length is None else check_int("length", length, minimum=0, maximum=MAX_INT32)
-    if longest > width:
-        raise InvalidArgumentError(
-            f"text {counts.argmax()} has {longest} spans, more than length={width}; pass a greater length"
-        )
-    padded = np.full((len(counts), width, 3), (0, 0, -1), np.int32)
-    rows = np.repeat(np.arange(len(counts)), counts)
-    for column, values in enumerate(columns[:3]):
-        padded[rows, concatenate_ranges(0, counts), column] = as_integers(
-            columns._fields[column], values, np.int32
-        )
-    return padded
 
 
 def check_columns(spans: SpanColumns) -> SpanColumns:

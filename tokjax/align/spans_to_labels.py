@@ -18,44 +18,17 @@ label `LOC` (tags `O B-LOC I-LOC`) and the default options:
 With `texts`, whitespace at the edges of tokens is trimmed in step 3, so that the token " York" of byte-level
 BPE lies inside the span of "York". Only tokens in a span are trimmed: most tokens are in none. See
 docs/alignment.md for the rules.
-
-`align_span_arrays` does the same under `jax.jit`, where all shapes are static, and invalid or padded entries
-are handled by value. An example with one row, the same tags and a padded span:
-
-    offsets   (0, 0)   (1, 4)   (5, 9)   (9, 10)   (0, 0)      first and last: no bytes
-    spans     (1, 9, 0)   (0, 0, -1)
-
-    1. keep              F    T    T    T    F       tokens that can carry a label
-       rank              0    1    2    3    3       running sum of keep
-    2. order             1    2    3    0    0       indices of these tokens, padded with 0
-       dense tokens      (1, 4)   (5, 9)   (9, 10)
-    3. ranges            span 0 touches dense tokens 0:2, see `flat_tokens`
-    4. dense labels      1    2    0    0    0       B-LOC I-LOC O
-    5. labels         -100    1    2    0 -100       dense_labels[rank - 1] where keep
-
-Step 2 makes these tokens contiguous, because the search needs sorted offsets, which `(0, 0)` would interrupt.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, get_namespace, jit_eager, scatter, vmap_rows
 from tokjax._util.checks import check_choice, check_int
 from tokjax._util.display import short_repr
-from tokjax.align.flat_tokens import (
-    SpanQueries,
-    TokenRows,
-    assign_to_first_span,
-    find_contained_tokens,
-    find_text_positions,
-    find_touched_tokens,
-    make_flat_tokens,
-    select_tokens,
-)
+from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import fit_spans, join_texts, trim_token_spans
 from tokjax.align.spans import (
     SpanColumns,
@@ -67,7 +40,7 @@ from tokjax.align.spans import (
     span_columns,
 )
 from tokjax.align.tagset import FIRST, LAST, TagSet, check_tagset
-from tokjax.align.word_labels import is_word_start
+from tokjax.align.window_merging import locate_tokens
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.errors import InvalidArgumentError
 
@@ -77,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.arrays import Array
-    from tokjax.align.flat_tokens import FlatTokens, TokenRanges, TokenSelection
+    from tokjax.align.flat_tokens import FlatTokens, TokenSelection
     from tokjax.align.offset_trimming import JoinedTexts
     from tokjax.align.spans import LabelledSpan
     from tokjax.align.tagset import Scheme
@@ -119,7 +92,7 @@ def align_spans(
 ) -> SpanLabels:
     """Tags the tokens that lie in labelled spans.
 
-    Runs on the host; use `align_span_arrays` under `jax.jit`.
+    Runs on the host.
 
     A token is labelled if its byte span is not empty. Inserted special tokens, padding and tokens that are
     trimmed to nothing get `ignore_index`; the special-tokens mask is not used. If a part of a span is
@@ -156,7 +129,7 @@ def align_spans(
         Labels, shape `(n,)` with the tokens of all texts concatenated
         (`make_ragged(labels, batch.row_splits)` can be collated) or `(batch, length)`, and the number of
         tokens of each span in all windows of its text, shape `(spans,)`. The counts have no batch axis: pass
-        a training step only the labels, or the result of `align_span_arrays`.
+        a training step only the labels.
 
     Raises:
         InvalidArgumentError: a span is empty or has an unknown label; two spans overlap; a token is partly
@@ -185,8 +158,8 @@ def align_spans(
         sequence_id=sequence_id,
         exclude=None if joined is None else joined.tokens,
     )
-    queries = SpanQueries(columns.starts[order], columns.stops[order], rows)
-    pairs = _find_pairs(tokens, selection, queries, joined)
+    queries = columns._replace(starts=columns.starts[order], stops=columns.stops[order])
+    pairs = _find_pairs(tokens, selection, queries, rows, joined)
     if on_partial != "include":
         is_partial = (pairs.starts < queries.starts[pairs.spans]) | (pairs.stops > queries.stops[pairs.spans])
         if on_partial == "error" and is_partial.any():
@@ -196,8 +169,7 @@ def align_spans(
         pairs = pairs.select(~is_partial)
     pairs = pairs.select(_is_first_pair(pairs.tokens))
     flat = ~selection.is_selected * np.int32(ignore_index)
-    positions = None if tokens.text_ids is None else find_text_positions(tokens, sequence_id)
-    is_first, is_last = _find_span_ends(pairs, order, positions)
+    is_first, is_last = _find_span_ends(tokens, pairs, order, sequence_id)
     position = FIRST * is_first + LAST * is_last
     tags = 1 + columns.classes[order[pairs.spans]] * np.int32(tagset.num_roles)
     flat[pairs.tokens] = tags + tagset.role_at_position[position]
@@ -263,20 +235,22 @@ class _SpanTokenPairs(NamedTuple):
 
 
 def _find_pairs(
-    tokens: FlatTokens, selection: TokenSelection, spans: SpanQueries, texts: JoinedTexts | None
+    tokens: FlatTokens,
+    selection: TokenSelection,
+    spans: SpanColumns,
+    rows: NDArray[np.int64],
+    texts: JoinedTexts | None,
 ) -> _SpanTokenPairs:
     """Returns the pairs of a span and a selected token, trimmed if texts are known, that share a byte."""
-    ranges = find_touched_tokens(np, selection.rows, spans)
-    counts = ranges.after - ranges.first
+    first, after = selection.find_touched(np.asarray(spans.starts), np.asarray(spans.stops), rows)
+    counts = after - first
     span_indices = np.repeat(np.arange(len(counts)), counts)
-    token_indices = concatenate_ranges(ranges.first, counts)
-    if selection.indices is not None:
-        token_indices = selection.indices[token_indices]
+    token_indices = selection.indices[concatenate_ranges(first, counts)]
     if texts is None:
         starts, stops = tokens.offsets.take(token_indices, axis=0).T
         return _SpanTokenPairs(span_indices, token_indices, starts, stops)
     # A token may touch a span only with its whitespace.
-    starts, stops = trim_token_spans(tokens, texts, token_indices, spans.rows[span_indices]).T
+    starts, stops = trim_token_spans(tokens, texts, token_indices, rows[span_indices]).T
     keep = (starts < spans.stops[span_indices]) & (stops > spans.starts[span_indices])
     return _SpanTokenPairs(span_indices, token_indices, starts, stops).select(keep)
 
@@ -291,7 +265,7 @@ def _is_first_pair(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _find_span_ends(
-    pairs: _SpanTokenPairs, order: NDArray[np.int64], positions: NDArray[np.int64] | None
+    tokens: FlatTokens, pairs: _SpanTokenPairs, order: NDArray[np.int64], sequence_id: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Returns whether the token of each pair is the first one of its span, and whether it is the last one.
 
@@ -301,16 +275,19 @@ def _find_span_ends(
         tags           O  B-LOC          |  I-LOC O
 
     Args:
+        tokens: all tokens.
         pairs: the pairs.
         order: index of the span of the caller by the index of the span in `pairs`, which differs for each
             window of its text.
-        positions: position of each token in its text, where the rows are windows.
+        sequence_id: index of the text in its pair.
     """
     is_first = np.diff(pairs.spans, prepend=-1) > 0
     is_last = np.append(is_first, True)[1:]
-    if positions is not None:
-        spans, token_positions = order[pairs.spans], positions[pairs.tokens]
-        first = np.full(order.max(initial=-1) + 1, len(positions))
+    if tokens.starts is not None:
+        placed = locate_tokens(tokens, sequence_id)
+        spans = order[pairs.spans]
+        token_positions = placed.positions[np.searchsorted(placed.indices, pairs.tokens)]
+        first = np.full(order.max(initial=-1) + 1, placed.row_splits[-1])
         last = np.zeros_like(first)
         np.minimum.at(first, spans, token_positions)
         np.maximum.at(last, spans, token_positions)
@@ -326,169 +303,3 @@ def _reject_partial_token(tokens: FlatTokens, pairs: _SpanTokenPairs, pair: int,
         f"span is ({pairs.starts[pair]}, {pairs.stops[pair]}); pass on_partial='include' or 'exclude', or "
         "texts=TEXTS if the rest is whitespace"
     )
-
-
-_LAST_START = np.int32(np.iinfo(np.int32).max)
-"""Start of padding and of invalid spans in the sort, which places them last."""
-
-
-@jit_eager
-def align_span_arrays(
-    offsets: Array,
-    spans: Array,
-    tagset: TagSet,
-    *,
-    on_partial: Literal["include", "exclude"] = "include",
-    word_ids: Array | None = None,
-    ignore_index: int = -100,
-) -> SpanLabels:
-    """Computes tags of tokens from labelled spans in arrays of static shapes.
-
-    Runs under `jax.jit` and `jax.vmap`. Use `align_spans` on the host: it takes lists of spans and checks
-    them. Here values are not checked. Spans may overlap: a token gets the tag of the first span that has it,
-    where spans are ordered by their starts, and spans with equal starts by their order in `spans`. The tokens
-    of a row must be in the order of their text, as tokenizers return them.
-
-    Args:
-        offsets: 1-based byte spans of tokens, integers, `(..., length, 2)`; `(0, 0)` on padding.
-        spans: start, stop and class of each span, integers, `(..., spans, 3)`. A class is an index into the
-            labels of the tag set, and -1 on padding. See `pad_spans`.
-        tagset: the tags; static under `jax.jit`.
-        on_partial: `"include"` to tag tokens that are partly inside a span, or `"exclude"`, as in
-            `align_spans`.
-        word_ids: index of the word of each token, integers, `(..., length)`; with it, only the first token of
-            each word is labelled.
-        ignore_index: label of tokens without bytes, and of all but the first token of a word.
-
-    Returns:
-        Labels, `int32`, `(..., length)`, and token counts, `int32`, `(..., spans)`: NumPy arrays for NumPy
-        inputs and JAX arrays for JAX inputs.
-
-    Raises:
-        InvalidArgumentError: shapes do not match, or an option is invalid.
-
-    >>> from tokjax.align.tagset import TagSet
-    >>> offsets, spans = np.array([[1, 4], [4, 9], [0, 0]]), np.array([[5, 9, 0]])
-    >>> align_span_arrays(offsets, spans, TagSet(("LOC",))).labels
-    array([   0,    1, -100], dtype=int32)
-    """
-    xp = get_namespace(offsets, spans, word_ids)
-    check_tagset(tagset, ignore_index)
-    check_choice(
-        "on_partial",
-        on_partial,
-        ("include", "exclude"),
-        "; to reject partial overlap, call align_spans(offsets, spans, labels=LABELS, on_partial='error') on "
-        "the host",
-    )
-    tokens, span_array = as_int32("offsets", offsets), as_int32("spans", spans)
-    words = None if word_ids is None else as_int32("word_ids", word_ids)
-    _check_shapes(tokens, span_array, words)
-    if xp is not np and tokens.ndim > 2:
-
-        def align_row(offsets: Array, spans: Array, word_ids: Array | None) -> SpanLabels:
-            return align_span_arrays(
-                offsets, spans, tagset, on_partial=on_partial, word_ids=word_ids, ignore_index=ignore_index
-            )
-
-        return vmap_rows(align_row, tokens.ndim - 2)(tokens, span_array, words)
-    leading, length, width = tokens.shape[:-2], tokens.shape[-2], span_array.shape[-2]
-    rows = math.prod(leading)
-    starts, stops = tokens.reshape(rows * length, 2).T
-    keep = starts < stops
-    if words is not None:
-        keep &= is_word_start(xp, keep.reshape(rows, length), words.reshape(rows, length)).reshape(-1)
-    # The tokens of all rows are flat here. Kept tokens become contiguous, so that they can be searched.
-    rank = xp.cumsum(keep, dtype=np.int32)
-    padding = {} if xp is np else {"size": keep.shape[0], "fill_value": 0}
-    order = xp.flatnonzero(keep, **padding)
-    sorted_spans = _sort_spans(xp, span_array.reshape(rows, width, 3), len(tagset.labels))
-    counts = keep.reshape(rows, length).sum(axis=1, dtype=np.int32)
-    high = xp.cumsum(counts, dtype=np.int32)
-    dense_tokens = TokenRows(starts[order], stops[order], high - counts, high, length)
-    span_rows = xp.broadcast_to(xp.arange(rows, dtype=np.int32)[:, None], (rows, width)).reshape(-1)
-    queries = SpanQueries(sorted_spans.starts.reshape(-1), sorted_spans.stops.reshape(-1), span_rows)
-    find = find_touched_tokens if on_partial == "include" else find_contained_tokens
-    ranges = assign_to_first_span(xp, find(xp, dense_tokens, queries))
-    dense_labels = _write_tags(
-        xp, xp.zeros(rows * length, np.int32), ranges, sorted_spans.classes.reshape(-1), tagset
-    )
-    labels = xp.where(keep, dense_labels[xp.maximum(rank - 1, 0)], xp.asarray(ignore_index, dtype=np.int32))
-    token_counts = (ranges.after - ranges.first).reshape(rows, width).astype(np.int32)
-    # The argsort of a permutation is its inverse: counts go back to the order of the input.
-    token_counts = xp.take_along_axis(token_counts, xp.argsort(sorted_spans.order, axis=1), axis=1)
-    return SpanLabels(labels.reshape(*leading, length), token_counts.reshape(*leading, width))
-
-
-class _SortedSpans(NamedTuple):
-    """The spans of each row in the order of the text, with padding and invalid spans last.
-
-    Attributes:
-        starts: first byte of each span, `int32`, `(rows, spans)`; 0 for padding and invalid spans.
-        stops: one past the last byte of each span, `int32`, `(rows, spans)`; 0 for padding and invalid spans.
-        classes: index of the label of each span, `int32`, `(rows, spans)`.
-        order: index of each span in its row of the input, integers, `(rows, spans)`.
-    """
-
-    starts: Array
-    stops: Array
-    classes: Array
-    order: Array
-
-
-def _sort_spans(xp: Any, spans: Array, num_labels: int) -> _SortedSpans:
-    """Sorts the spans of each row by their starts; equal starts keep their order."""
-    starts, stops, classes = spans[..., 0], spans[..., 1], spans[..., 2]
-    is_valid = (starts >= 1) & (starts < stops) & (classes >= 0) & (classes < num_labels)
-    options = {"kind": "stable"} if xp is np else {}  # (the sort of JAX is always stable)
-    order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, **options)
-    # A span (0, 0) touches and contains no token, so that padding needs no mask in the search.
-    sentinel = np.int32(0)
-    starts = xp.where(is_valid, starts, sentinel)
-    stops = xp.where(is_valid, stops, sentinel)
-    columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
-    return _SortedSpans(*columns, order)  # type: ignore[call-arg]
-
-
-def _write_tags(xp: Any, labels: Array, ranges: TokenRanges, classes: Array, tagset: TagSet) -> Array:
-    """Returns the labels with the tags of each span's tokens.
-
-    Args:
-        xp: NumPy or `jax.numpy`.
-        labels: labels to update, `int32`, shape `(n,)`, 0 at the tokens of spans. A NumPy array is updated in
-            place.
-        ranges: the tokens of each span; no token is in two ranges.
-        classes: index of the label of each span, `int32`, shape `(spans,)`.
-        tagset: the tags.
-    """
-    counts = ranges.after - ranges.first
-    tag = 1 + classes * np.int32(tagset.num_roles)
-    roles = tagset.role_at_position
-    # All tokens of a span get its inside tag first. Those at its ends are then overwritten.
-    labels = _fill_tags(xp, labels, ranges, tag + roles[0])
-    labels = scatter(labels, ranges.first, tag + roles[FIRST], counts > 1)
-    labels = scatter(labels, ranges.after - 1, tag + roles[LAST], counts > 1)
-    return scatter(labels, ranges.first, tag + roles[FIRST | LAST], counts == 1)
-
-
-def _fill_tags(xp: Any, labels: Array, ranges: TokenRanges, tags: Array) -> Array:
-    """Returns `labels` with one tag, `tags[i]`, for all tokens of span `i`."""
-    if xp is np:
-        counts = ranges.after - ranges.first
-        labels[concatenate_ranges(ranges.first, counts)] = np.repeat(tags, counts)
-        return labels
-    # The number of tokens is dynamic. Their tags are therefore the running sum of `tag` at the first token of
-    # each span and `-tag` after the last.
-    change = xp.zeros(labels.shape[0] + 1, np.int32).at[ranges.first].add(tags).at[ranges.after].add(-tags)
-    return labels + xp.cumsum(change, dtype=np.int32)[:-1]  # type: ignore[no-any-return]
-
-
-def _check_shapes(tokens: Array, spans: Array, words: Array | None) -> None:
-    """Raises `InvalidArgumentError` if the shapes of the arrays do not match."""
-    if tokens.ndim < 2 or tokens.shape[-1] != 2:
-        raise InvalidArgumentError(f"offsets must have shape (..., length, 2), not {tokens.shape}")
-    if spans.ndim < 2 or spans.shape[-1] != 3 or spans.shape[:-2] != tokens.shape[:-2]:
-        expected = ", ".join([*map(str, tokens.shape[:-2]), "spans", "3"])
-        raise InvalidArgumentError(f"spans must have shape ({expected}), not {spans.shape}; see pad_spans")
-    if words is not None and words.shape != tokens.shape[:-1]:
-        raise InvalidArgumentError(f"word_ids must have shape {tokens.shape[:-1]}, not {words.shape}")

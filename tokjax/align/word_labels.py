@@ -82,7 +82,7 @@ def labels_from_words(
     words, labels = _flatten_leading_axes(words, 1), _flatten_leading_axes(labels, 1)
     has_word = (words >= 0) & (words < count)
     token_labels = xp.take_along_axis(labels, xp.where(has_word, words, 0), axis=1)
-    keep, is_first = has_word & (token_labels != ignored_label), is_word_start(xp, words >= 0, words)
+    keep, is_first = has_word & (token_labels != ignored_label), _is_word_start(xp, words >= 0, words)
     if not label_all_tokens:
         keep &= is_first
     elif tagset is not None:
@@ -166,11 +166,11 @@ def words_from_labels(
         empty = xp.zeros(len(words) * num_words, np.int32) + ignored_label
         return scatter(empty, *(array.reshape(-1) for array in (slots, values, where)))
 
-    result = scatter_to_words(token_labels, has_vote & is_word_start(xp, has_vote, words))
+    result = scatter_to_words(token_labels, has_vote & _is_word_start(xp, has_vote, words))
     if method == "majority" and tagset is not None:
         classes = xp.where(has_vote, gather(tagset.tag_classes, xp.where(has_vote, token_labels, 0)), -1)
         wins = _has_majority(xp, slots, classes, has_vote, result.shape[0], len(tagset.labels) + 1)
-        winners = scatter_to_words(classes, wins & is_word_start(xp, wins, words))
+        winners = scatter_to_words(classes, wins & _is_word_start(xp, wins, words))
         last = scatter_to_words(token_labels, has_vote & _is_word_end(xp, has_vote, words))
         result = xp.where(
             result == ignored_label, ignored_label, _compute_word_tags(xp, tagset, winners, result, last)
@@ -217,7 +217,7 @@ def word_ids_from_spans(offsets: Array, word_spans: Array) -> Array:
     return xp.where(shared.max(axis=-1) > 0, best, np.int32(-1))  # type: ignore[no-any-return]
 
 
-def is_word_start(xp: Any, is_selected: Array, words: Array) -> Array:
+def _is_word_start(xp: Any, is_selected: Array, words: Array) -> Array:
     """Returns whether each token is in another word than the last selected token before it.
 
     Args:
@@ -285,7 +285,7 @@ def _compute_word_tags(xp: Any, tagset: TagSet, classes: Array, first: Array, la
 
 def _is_word_end(xp: Any, is_selected: Array, words: Array) -> Array:
     """Returns whether each token is in another word than the next selected token, `(rows, length)`."""
-    return is_word_start(xp, is_selected[:, ::-1], words[:, ::-1])[:, ::-1]
+    return _is_word_start(xp, is_selected[:, ::-1], words[:, ::-1])[:, ::-1]
 
 
 def _check_ignore_index(tagset: TagSet | None, ignore_index: int) -> None:

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 import tokjax
 from tokjax._util.atomic_files import reject_home, write_atomically
@@ -36,17 +34,16 @@ from tokjax.cli.options import (
     exit_if_interrupted,
     load_tokenizer_with_eos,
     make_source,
-    open_stdin,
     show_error,
 )
-from tokjax.cli.train import estimate_mixture, train
+from tokjax.cli.train import train
 from tokjax.corpus.decompression import open_decompressed, report_damage
 from tokjax.formats.exporting import resolve_target
 from tokjax.offsets import has_span
+from tokjax.reports.report_table import ReportTable
 from tokjax.reports.vocabulary_statistics import ONLY_KIND
 
 if TYPE_CHECKING:
-    from tokjax.core.records import TokenizationResult
     from tokjax.formats.file_formats import Format
 
 app = typer.Typer(
@@ -93,7 +90,6 @@ class FieldKind(StrEnum):
 _BUCKETS = (64, 128, 256, 512, 1024)
 _DEFAULT_TOKEN_LIMIT = 200
 _MAX_BYTES_PER_TOKEN = 64
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 SpecialOption = Annotated[
     SpecialHandling,
     typer.Option(
@@ -104,7 +100,7 @@ SpecialOption = Annotated[
 ]
 Files = Annotated[
     list[str],
-    typer.Argument(help=f"{FILES_HELP} Pass - for standard input.", show_default=False),
+    typer.Argument(help=f"{FILES_HELP} Or - for standard input.", show_default=False),
 ]
 
 
@@ -147,22 +143,22 @@ def pack(
     if tokenizer is None and field is not FieldKind.raw:
         raise tokjax.errors.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
     loaded: Any = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
-    source = make_source(files, text_column, file_format, takes_stdin=True)
+    source = make_source(files, text_column, file_format)
     separator = choose_separator(separator, loaded, [source])
     options = _get_special_options(special)
-    dataset_field: tokjax.Field
+    dataset_field: tokjax.datasets.Field
     if field is FieldKind.raw:
         dataset_field = tokjax.RawTextField()
     elif field is FieldKind.tokenized:
         dataset_field = tokjax.TokenizedTextField(loaded, max_tokens, **options)
     elif field is FieldKind.bucketed:
         boundaries = bucket or [size for size in _BUCKETS if size < max_tokens]
-        dataset_field = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
+        dataset_field = tokjax.datasets.BucketedTokenField(loaded, boundaries, max_tokens, **options)
     else:
         dataset_field = _make_packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.write_dataset(
-            open_stdin(source, [separator] if separator else [], skip_bad_records=skip_bad_records),
+            source,
             dataset_field,
             out,
             separator=separator,
@@ -197,9 +193,23 @@ def inspect(
     else:
         content = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
     result = tokjax.encode_result(loaded, content, **_get_special_options(special))
-    Console().print(
-        _make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
+    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)
+    shown = tuple(
+        (
+            str(i),
+            make_visible(token),
+            str(id_),
+            f"[{span[0]}, {span[1]})" if has_span(span) else "none",
+            "yes" if special else "",
+        )
+        for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit))
     )
+    count = f"{len(result):,} tokens"
+    if len(result) > limit:
+        is_complete = len(content) < nbytes or isinstance(content, str)
+        count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
+    table = ReportTable("tokens", ("#", "token", "id", "bytes", "special"), shown)
+    Console().print(table, f"{count}; bytes are 1-based and half-open", sep="\n", markup=False)
 
 
 @app.command()
@@ -282,32 +292,8 @@ def report(
             Console().print(table, "")
 
 
-for command in (stats, verify, merge, convert, train, estimate_mixture):
+for command in (stats, verify, merge, convert, train):
     app.command()(command)
-
-
-def _make_token_table(result: TokenizationResult, limit: int, *, is_complete: bool) -> Table:
-    """Returns a table with one row per token: index, readable token, id, byte span.
-
-    Args:
-        result: tokens of the text.
-        limit: maximum number of rows.
-        is_complete: whether the whole text was encoded; `False` if only its start was.
-    """
-    table = Table("#", "token")
-    for name in ("id", "bytes", "special"):
-        table.add_column(name, no_wrap=True)
-    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)
-    for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
-        style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
-        token_text = Text(make_visible(token), style=style)
-        span_text = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
-        table.add_row(str(i), token_text, str(id_), Text(span_text), "yes" if special else "")
-    count = f"{len(result):,} tokens"
-    if len(result) > limit:
-        count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
-    table.caption = f"{count}; bytes are 1-based and half-open"
-    return table
 
 
 def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[str]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 import tokjax
 from tokjax._util.atomic_files import write_atomically
@@ -21,6 +21,7 @@ from tokjax.cli.options import (
 )
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.reports.dataset_statistics import compute_length_quantiles
+from tokjax.reports.report_table import ReportTable, Share
 
 if TYPE_CHECKING:
     from tokjax.datasets.dataset import Dataset
@@ -45,15 +46,12 @@ def stats(
         opened.verify()
     report = tokjax.reports.dataset_report(opened, batch_size=batch_size)
     if json_file is not None:
-        described = json.dumps(tokjax.reports.dataset_report_to_json(report), indent=1).encode("ascii")
+        described = json.dumps(asdict(report), indent=1).encode("ascii")
         write_atomically(json_file, lambda file: file.write(described))
     print_stats(opened)
-    table = Table("batches", title=f"padding with {report.batch_size} documents per batch")
-    for name in ("padding", "shapes"):
-        table.add_column(name, no_wrap=True, justify="right")
-    for padding in report.padding:
-        table.add_row(padding.strategy, f"{padding.share:.1%}", f"{padding.shapes:,}")
-    Console().print(table)
+    rows = tuple((each.strategy, Share(each.share), each.shapes) for each in report.padding)
+    title = f"padding with {report.batch_size} documents per batch"
+    Console().print(ReportTable(title, ("batches", "padding", "shapes"), rows))
 
 
 def print_stats(dataset: Dataset) -> None:

@@ -1,9 +1,9 @@
 """Shared parts of the commands: options, source files, tokenizers, and errors on standard error.
 
 Commands declare shared options with the annotated types below (`TextColumnOption`, `FormatOption`,
-`EosTokenOption`). `make_source`, `open_stdin` and `load_tokenizer_with_eos` convert the values to arguments
-of the library. `show_error` and `exit_if_interrupted` print one line. Errors name options of the command
-instead of arguments of the library.
+`EosTokenOption`). `make_source` and `load_tokenizer_with_eos` convert the values to arguments of the
+library. `show_error` and `exit_if_interrupted` print one line. Errors name options of the command instead of
+arguments of the library.
 """
 
 from __future__ import annotations
@@ -11,26 +11,23 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 import tokjax
-from tokjax.corpus.decompression import STANDARD_INPUT
-from tokjax.corpus.files import TextFiles, has_plain_text, text_files
-from tokjax.corpus.readers import iter_stream_texts
+from tokjax._util.urls import save_stream
+from tokjax.corpus.files import has_plain_text, text_files
 from tokjax.errors import TokjaxError
+from tokjax.reports.report_table import ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tokjax.core import utf8
-    from tokjax.corpus.files import FileFormat
+    from tokjax.corpus.files import FileFormat, TextFiles
 
 
 INTERRUPTED = 130
@@ -89,22 +86,13 @@ def print_rows(title: str, rows: Mapping[str, object], notes: Sequence[str] = ()
         rows: name to value. Rows whose value is `None` are left out.
         notes: lines below the table.
     """
-    table = Table(title=Text(title), show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(justify="right", overflow="fold")
-    for name, value in rows.items():
-        if value is not None:
-            form = {int: ",", float: ".3f"}.get(type(value), "")
-            table.add_row(Text(name), Text(format(value, form)))
-    if notes:
-        table.caption, table.caption_justify = Text("\n".join(notes)), "left"
-    Console().print(table)
+    shown = tuple((name, value) for name, value in rows.items() if value is not None)
+    Console().print(ReportTable(title, ("", ""), shown), *notes, sep="\n", markup=False)
 
 
 FILES_HELP = (
     "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord or tar "
-    "archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files, or of "
-    "save_to_disk."
+    "archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files."
 )
 STDIN = "-"
 TOKENIZER_HELP = (
@@ -139,52 +127,19 @@ EosTokenOption = Annotated[
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
-def make_source(
-    files: list[str], text_column: str, file_format: str, *, takes_stdin: bool = False
-) -> TextFiles:
+def make_source(files: list[str], text_column: str, file_format: str) -> TextFiles:
     """Returns the source files, with the text column and the format of the options.
 
     Args:
-        files: paths and patterns, or `-` alone.
+        files: paths and patterns; `-` is standard input, which is saved to a temporary file first.
         text_column: field or column with the text of each record.
         file_format: format of all files, or `"auto"`.
-        takes_stdin: whether `-` is standard input, which `open_stdin` reads.
-
-    Raises:
-        typer.BadParameter: `-` is not accepted, or used together with files, or with another format than text
-            and JSON lines.
     """
-    kind = cast("FileFormat", file_format)
-    if STDIN not in files:
-        return text_files(files, field=text_column, format=kind)
-    if not takes_stdin or files != [STDIN]:
-        raise typer.BadParameter(
-            "- (standard input) can't be used here or together with other files; save it as a file",
-            param_hint="FILES",
-        )
-    if kind not in ("auto", "text", "jsonl"):
-        raise typer.BadParameter(
-            f"standard input must be text or jsonl, not {kind}; save it as a file", param_hint="--format"
-        )
-    return TextFiles((Path(STDIN),), text_column, kind)
-
-
-def open_stdin(
-    source: TextFiles, separators: Sequence[str], *, skip_bad_records: bool = False
-) -> TextFiles | Iterator[utf8.Text]:
-    """Returns the texts of standard input if `make_source` returned it, or else the files.
-
-    Args:
-        source: files, or standard input.
-        separators: strings at which the text of standard input may be split into chunks.
-        skip_bad_records: as in `iter_stream_texts`.
-    """
-    if source.paths != (Path(STDIN),):
-        return source
-    field = None if has_plain_text(source) else source.field
-    return iter_stream_texts(
-        sys.stdin.buffer, STANDARD_INPUT, field, separators, skip_bad_records=skip_bad_records
-    )
+    saved = [save_stream(sys.stdin.buffer, "standard input")] if STDIN in files else []
+    copies = [str(path) for each in saved for path in each.urls]
+    paths = [path for file in files for path in (copies if file == STDIN else [file])]
+    found = text_files(paths, field=text_column, format=cast("FileFormat", file_format))
+    return replace(found, fetched=(*found.fetched, *saved))
 
 
 def choose_separator(option: str | None, tokenizer: Any, sources: Iterable[TextFiles]) -> str | None:

@@ -65,7 +65,9 @@ def _make_type_error(value: object, name: str) -> InvalidArgumentError:
     elif is_traced(value):
         advice = "for ids under jax.jit pass tokjax.Ragged(ids, row_splits)"
     else:
-        advice = "for rows of plain ids pass tokjax.ragged_from_rows(rows)"
+        advice = (
+            "for rows of plain ids pass tokjax.ragged_from_rows(rows), and for byte spans np.array(spans)"
+        )
     return InvalidArgumentError(
         "results must be a TokenizationBatch, a Ragged or a list of TokenizationResult; "
         f"{name} is of type {type(value).__name__}: {advice}"

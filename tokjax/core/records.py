@@ -424,10 +424,13 @@ class Windows(NamedTuple):
     Attributes:
         batch: one result for each window. Offsets refer to the full text.
         text_ids: index of each window's text, `int64`, shape `(num_windows,)`.
+        starts: position of each window's first token among the tokens of its text, for both texts of a pair,
+            `int64`, shape `(num_windows, 2)`.
     """
 
     batch: TokenizationBatch
     text_ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
 
 @short_repr

@@ -59,7 +59,6 @@ _BYTE_ORDER_MARKS = (  # UTF-32 first: its little-endian mark starts with the ma
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc", ".zst": "zstd -dc"}
 _MODULES = {"gzip": "gzip", "bz2": "bz2", "xz": "lzma"}
 _DECOMPRESSOR_TYPES = {"bz2": "BZ2Decompressor", "xz": "LZMADecompressor"}
 """Decompressors of the modules whose readers ignore a damaged stream after another one."""
@@ -70,8 +69,6 @@ _MODULES_WITH_ERRORS = (
 )
 _WINDOW_TOO_LARGE = "too much memory"
 """Part of zstd's error for a file that was compressed with `zstd --long=28` or more."""
-_NOT_IN_LATIN1 = bytes(range(0x80, 0xA0))  # control characters in Latin-1; letters and quotes in Windows-1252
-STANDARD_INPUT = "standard input"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 
 
@@ -202,7 +199,7 @@ def check_is_text(head: bytes, name: str) -> None:
     else:
         problem = f"(0x{head[position]:02x}) is not valid UTF-8"
     cause = next((cause for magic, cause in _MAGIC if head.startswith(magic)), None)
-    cause = cause or _suggest_conversion(head, name) or "probably binary"
+    cause = cause or _suggest_conversion(head) or "probably binary"
     hint = Hint("to encode its bytes as they are, pass [path.read_bytes()]", "")
     if cause in _HINTS:
         hint = Hint(f"{_HINTS[cause].python}; {hint.python}", _HINTS[cause].shell)
@@ -211,24 +208,14 @@ def check_is_text(head: bytes, name: str) -> None:
     )
 
 
-def _suggest_conversion(head: bytes, name: str) -> str | None:
+def _suggest_conversion(head: bytes) -> str | None:
     """Returns the likely encoding of a text file with a command that converts it; `None` for binary files."""
     encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
     if encoding is not None:
-        return f"text in {encoding.upper()}; convert it with {_format_iconv_command(encoding, name)}"
+        return f"text in {encoding.upper()}; convert it with iconv -f {encoding} -t utf-8"
     if b"\0" in head or len(head.translate(None, _CONTROL)) != len(head):
         return None
-    if len(head.translate(None, _NOT_IN_LATIN1)) != len(head):
-        return f"probably text in another encoding; convert it with {_format_iconv_command('ENCODING', name)}"
-    return f"probably text in Latin-1; convert it with {_format_iconv_command('latin1', name)}"
-
-
-def _format_iconv_command(encoding: str, name: str) -> str:
-    command = f"iconv -f {encoding} -t utf-8"
-    if name == STANDARD_INPUT:
-        return f"{command} in the pipe"
-    decompressor = _DECOMPRESSORS.get(name[name.rfind(".") :].lower())
-    return f"{command} {name} > NEW" if decompressor is None else f"{decompressor} {name} | {command} > NEW"
+    return "probably text in another encoding, such as Latin-1; convert it with iconv -f latin1 -t utf-8"
 
 
 def find_invalid_utf8(data: bytes, *, complete: bool = True) -> int | None:

@@ -23,7 +23,7 @@ import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
@@ -31,9 +31,6 @@ from tokjax.corpus.archives import ArchiveChunk
 from tokjax.corpus.array_record import plan_record_chunks
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.decompression import (
-    HEAD_BYTES,
-    check_is_text,
-    find_invalid_utf8,
     open_decompressed,
     open_source,
     report_damage,
@@ -69,7 +66,6 @@ _PIECES_PER_BLOCK = 8
 _LARGE_CHUNKS = 16
 """Row groups or compressed files with more than this many times the target size are read in this process, in
 parts."""
-_STREAM_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,55 +294,6 @@ class _TextSplitter(NamedTuple):
             step = -(-len(buffered) // _PIECES_PER_BLOCK)
             split_points += refine_boundaries(window, [0, len(buffered)], step, self.separators)[:-1]
         return max(split_point for split_point in split_points if split_point <= max(limit, 0))
-
-
-def iter_stream_texts(
-    stream: BinaryIO,
-    name: str,
-    field: str | None,
-    separators: Sequence[str],
-    *,
-    skip_bad_records: bool = False,
-) -> Iterator[Text]:
-    """Reads the texts of a stream that can be read only once, such as standard input.
-
-    The stream is read lazily, some megabytes at a time.
-
-    Args:
-        stream: a stream opened in binary mode. Its first block is read immediately, to check it.
-        name: the name of the stream in errors.
-        field: the name of the text field if the stream is JSON lines; `None` if the stream is text.
-        separators: the strings at which text is split; without separators, the stream is a single text.
-        skip_bad_records: whether to yield the errors of bad lines instead of raising them.
-
-    Raises:
-        SourceError: the stream is empty or not UTF-8 text, or a line is not a JSON record.
-    """
-    encoded = [separator.encode("utf-8") for separator in separators]
-    text = _TextSplitter(encoded, _STREAM_BLOCK, safe_splits=False)
-    if field is not None:
-        text = text.for_json_lines(field)
-    chunks = text.iter_stream_chunks(Path(name), stream, int)
-    first = next(chunks, None)
-    if first is None:
-        raise SourceError(f"{name} is empty; there is nothing to read")
-    if field is None or not skip_bad_records:
-        check_is_text((first.data or b"")[:HEAD_BYTES], name)
-
-    def iter_texts() -> Iterator[Any]:
-        invalid = None
-        for chunk in itertools.chain([first], chunks):
-            offset = None if invalid is not None else find_invalid_utf8(chunk.data or b"")
-            invalid = invalid if offset is None else chunk.start + offset
-            bad: list[SourceError] | None = [] if skip_bad_records else None
-            yield from (text for text, _ in chunk.read(bad))
-            yield from bad or ()
-        if invalid is not None:
-            _log.warning(
-                "%s has bytes that are not valid UTF-8, which were kept; the first is byte %d", name, invalid
-            )
-
-    return iter_texts()
 
 
 class CSVChunk(RowChunk):

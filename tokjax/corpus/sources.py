@@ -23,7 +23,7 @@ from tokjax.corpus.files import (
 )
 from tokjax.corpus.readers import Chunk, FileChunk, iter_file_chunks
 from tokjax.corpus.records import MemoryChunk, gather
-from tokjax.corpus.tables import is_arrow_table, is_ray_dataset
+from tokjax.corpus.tables import is_arrow_table
 from tokjax.errors import InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
@@ -74,10 +74,11 @@ def find_source_files(
         if checked:
             check_are_text(replace(source, paths=tuple(checked)))
         return source
-    if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
+    if takes_records and is_arrow_table(source):
         return None
     reject_tables(source, "source", takes_records=takes_records)
-    if isinstance(cast("object", source), bytes) or not isinstance(source, Iterable):
+    is_iterable = isinstance(source, Iterable) and getattr(source, "ndim", 1) > 0
+    if isinstance(cast("object", source), bytes) or not is_iterable:
         raise InvalidArgumentError(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"

@@ -11,7 +11,8 @@ after the window before it:
     window 2   [CLS]                  t4  t5  t6   [SEP]      t4 is in windows 1 and 2
 
 Only the last window of a text can be shorter. Offsets in a window refer to the whole text, and
-`Windows.text_ids` has the index of the text of each window: `[0, 0, 0]` here.
+`Windows.text_ids` has the index of the text of each window: `[0, 0, 0]` here. `Windows.starts` has the token
+index at which each window starts: `[0, 2, 4]` in its first column.
 
 Of a pair, one text is split into windows and the other one is complete in each of them. Its tokens count
 against the capacity, which can therefore differ from pair to pair. A question of 2 tokens with a context of
@@ -85,8 +86,8 @@ def encode_windows(
         **special: `allowed_special` and `disallowed_special`, as in `encode_batch_result`.
 
     Returns:
-        A batch with one row per window, and the index of the text of each window. The windows of a text are
-        consecutive, and every text has at least one.
+        A batch with one row per window, the index of the text of each window, and its position there. The
+        windows of a text are consecutive, and every text has at least one.
 
     Raises:
         DisallowedSpecialTokenError: a text contains a disallowed special token.
@@ -130,7 +131,9 @@ def encode_windows(
         else TokenSlices(rows[windows.rows], np.zeros_like(windows.starts), lengths[windows.rows])
         for i, (rows, lengths) in enumerate(zip(encoded.rows, encoded.lengths, strict=True))
     ]
-    return Windows(encoded.apply_template(slices, pieces), windows.rows)
+    starts = np.zeros((len(windows.rows), 2), np.int64)
+    starts[:, split_index] = windows.starts
+    return Windows(encoded.apply_template(slices, pieces), windows.rows, starts)
 
 
 def _check_stride(stride: int, capacities: NDArray[np.int64]) -> None:

@@ -7,9 +7,11 @@ from .byte_bpe import (
 from .characters import (
     ByteTokenizer as ByteTokenizer,
     CharTokenizer as CharTokenizer,
+    char_level as char_level,
 )
 from .custom_splitter import (
     CallableTokenizer as CallableTokenizer,
+    from_callable as from_callable,
 )
 from .metaspace_bpe import (
     MetaspaceBPE as MetaspaceBPE,
@@ -30,4 +32,5 @@ from .word_bpe import (
 from .wordpiece import (
     WordLevelTokenizer as WordLevelTokenizer,
     WordPieceTokenizer as WordPieceTokenizer,
+    word_level as word_level,
 )

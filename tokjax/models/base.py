@@ -25,7 +25,6 @@ import numpy as np
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.cache_exchange import is_copying_to_worker
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_choice, check_text, check_texts
-from tokjax._util.display import render_html
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import EncodedSegments, Segments, as_segments
 from tokjax.core import protocol
@@ -137,8 +136,6 @@ class TokenizerRecord(MethodHints):
         if is_copying_to_worker() and "_engine" in vars(self):
             state["_engine"] = vars(self)["_engine"]
         return state
-
-    _repr_html_ = render_html
 
     def __repr__(self) -> str:
         """Returns the vocabulary size, the options and the special tokens."""

@@ -40,7 +40,7 @@ from tokjax._util.arrays import (
     prepend_axes,
     scatter_rows,
 )
-from tokjax._util.checks import check_float, check_id, check_int
+from tokjax._util.checks import check_float, check_id, check_int, check_iterable
 from tokjax._util.display import display_batch
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
@@ -351,7 +351,7 @@ def _make_denoiser(noise_density: float, mean_noise_span_length: float) -> Denoi
 
 
 def _check_denoisers(denoisers: Any) -> list[Denoiser]:
-    kinds = [denoisers] if isinstance(denoisers, Denoiser) else list(denoisers)
+    kinds = [denoisers] if isinstance(denoisers, Denoiser) else list(check_iterable("denoisers", denoisers))
     for kind in kinds:
         if not isinstance(kind, Denoiser):
             raise InvalidArgumentError(f"denoisers must be Denoisers, and {kind!r} is not a Denoiser")

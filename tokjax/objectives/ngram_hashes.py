@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace, jit_eager
-from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int, check_iterable
 from tokjax.core.array_inputs import as_aligned_integers, as_tokens
 from tokjax.errors import InvalidArgumentError
 
@@ -70,8 +70,11 @@ def ngram_hash_ids(
     """  # noqa: E501 (a row of a table is one line)
     check_choice("combine", combine, ("xor", "add"))
     check_id("pad_id", pad_id)
-    factors = tuple(check_int("multipliers", factor, minimum=1, maximum=2**64 - 1) for factor in multipliers)
-    shapes = tuple(_check_table(table, len(factors)) for table in tables)
+    factors = tuple(
+        check_int("multipliers", factor, minimum=1, maximum=2**64 - 1)
+        for factor in check_iterable("multipliers", multipliers)
+    )
+    shapes = tuple(_check_table(table, len(factors)) for table in check_iterable("tables", tables))
     if not shapes:
         raise InvalidArgumentError("tables is empty; pass (n, size) of at least one table")
     return _hash_ngrams(ids, shapes, factors, pad_id, segment_ids, combine)

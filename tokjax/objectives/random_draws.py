@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.arrays import Array, get_namespace, is_jax, jit_eager
+from tokjax._util.arrays import Array, as_known, get_namespace, is_jax, jit_eager
 from tokjax._util.checks import check_int
 from tokjax.errors import InvalidArgumentError
 
@@ -68,7 +68,7 @@ def check_draws(draws: Array, shape: tuple[int, ...], name: str = "draws") -> Ar
     NumPy arrays are also checked to be in `[0, 1)`, or in `[0, 1]` for `rates`. JAX arrays are not, because
     their values may be unknown.
     """
-    values: Any = draws if is_jax(draws) else np.asarray(draws)
+    values: Any = draws if is_jax(draws) else as_known(name, draws)
     if values.dtype != np.float32 or values.shape != shape:
         raise InvalidArgumentError(
             f"{name} must be float32 of shape {shape}, not {values.dtype} of shape {values.shape}; generate "

@@ -1,7 +1,6 @@
 from .dataset_statistics import (
     DatasetReport as DatasetReport,
     dataset_report as dataset_report,
-    dataset_report_to_json as dataset_report_to_json,
 )
 from .metrics import (
     TextSize as TextSize,
@@ -14,6 +13,9 @@ from .metrics import (
 from .mixture import (
     MixtureEstimate as MixtureEstimate,
     estimate_mixture as estimate_mixture,
+)
+from .report_table import (
+    ReportTable as ReportTable,
 )
 from .vocabulary_statistics import (
     report_tables as report_tables,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,8 @@ _MAX_MEASURED_DOCUMENTS = 1_000_000
 _QUANTILES = {"shortest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "longest": 1.0}
 
 
-class Padding(NamedTuple):
+@dataclass(frozen=True)
+class Padding:
     """Padding of batches that are made with one strategy.
 
     Attributes:
@@ -130,13 +131,6 @@ def dataset_report(
         columns=dataset.columns,
         num_dropped_documents=manifest.num_dropped_documents,
     )
-
-
-def dataset_report_to_json(report: DatasetReport) -> dict[str, Any]:
-    """Converts a report to plain JSON values. Keys are the names of its attributes."""
-    values = asdict(report)
-    values["padding"] = [padding._asdict() for padding in report.padding]
-    return values
 
 
 def compute_length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:

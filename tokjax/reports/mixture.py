@@ -152,7 +152,7 @@ def estimate_mixture(
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
             f"estimate_mixture needs a byte-level BPE tokenizer, not a {type(tokenizer).__name__}"
-            f"{explain_normalizer(tokenizer)}{protocol.suggest_tokenizer(tokenizer)}"
+            f"{_explain_normalizer(tokenizer)}{protocol.suggest_tokenizer(tokenizer)}"
         )
     _check_sources(tokenizer, sources)
     merges = list(islice(iter_first_merges(tokenizer), maximum))
@@ -203,7 +203,7 @@ def _iter_merges_of_ranks(tokenizer: ByteLevelBPE) -> Iterator[Merge]:
                 yield parts[0], parts[1]
 
 
-def explain_normalizer(tokenizer: Any) -> str:
+def _explain_normalizer(tokenizer: Any) -> str:
     """Returns advice for a tokenizer that is not a `ByteLevelBPE` because of its normalizer, else `""`."""
     if not isinstance(tokenizer, HuggingFaceTokenizer) or tokenizer.normalization is None:
         return ""

@@ -15,37 +15,27 @@ from __future__ import annotations
 
 import io
 import itertools
-from dataclasses import dataclass, replace
-from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.display import SHADES, make_visible, render_token_box
+from tokjax._util.display import make_visible
 from tokjax.align.tagset import check_is_tagset
 from tokjax.core import protocol
-from tokjax.core.ragged import ragged_from_rows
-from tokjax.datasets.dataset import Dataset
-from tokjax.datasets.dataset_types import RawTextDataset
-from tokjax.datasets.loaders.base import Loader
-from tokjax.encoding.encode import encode_batch_result
-from tokjax.errors import DatasetIncompleteError, InvalidArgumentError, TokjaxError
-from tokjax.models.base import TokenizerRecord
+from tokjax.errors import InvalidArgumentError, TokjaxError
 from tokjax.reports.batch_positions import read_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
     from tokjax._util.arrays import Array
     from tokjax.align.tagset import TagSet
-    from tokjax.core.ragged import Ragged
-    from tokjax.core.records import Results
     from tokjax.core.vocabulary import Vocabulary
-    from tokjax.datasets.dataset_types import TokenDataset
     from tokjax.reports.batch_positions import BatchPositions, TokenStatus
 
 
@@ -188,79 +178,24 @@ def _iter_notes(positions: BatchPositions, num_shown: int, *, has_tagset: bool) 
 
 
 _NOTEBOOK_ROWS = 4
-"""Number of rows or documents that are shown."""
-_MAX_TEXT_BYTES = 4096
-"""Number of bytes of each text that are encoded."""
-_MAX_TOKENS = 100
-"""Number of ordinary tokens of a tokenizer that are shown."""
+"""Number of rows that a notebook shows of a batch."""
 
 
-def render_html(value: Any) -> str | None:
-    """Returns HTML of a batch, a dataset, a loader or a tokenizer.
-
-    Batches have no tokenizer, so their ids are shown. Of a dataset, the first documents are shown, of a
-    loader the next batch, and of a tokenizer the special tokens and the first of the others.
-
-    Returns:
-        The HTML, or `None` for a value without rows of ids, or whose rows would be downloaded.
-    """
+def render_html(batch: Any) -> str | None:
+    """Returns HTML of a batch, whose ids are shown; `None` for a value without rows of ids."""
     try:
-        if isinstance(value, TokenizerRecord):
-            return replace(show_batch(_list_tokens(value), value), title=repr(value), notes=())._repr_html_()
-        if not isinstance(value, (Dataset, Loader)):
-            return show_batch(value, max_rows=_NOTEBOOK_ROWS)._repr_html_()
-        datasets = value.datasets if isinstance(value, Loader) else (value,)
-        if any(dataset._files.remote is not None for dataset in datasets):
-            return None
-        batch = value.batch_at(value.step) if isinstance(value, Loader) else _read_documents(value)
-        shown = show_batch(batch, _find_tokenizer(value), max_rows=_NOTEBOOK_ROWS)
-        return replace(shown, title=f"{value!r}: {shown.title}")._repr_html_()
+        return show_batch(batch, max_rows=_NOTEBOOK_ROWS)._repr_html_()
     except (TokjaxError, RuntimeError):  # JAX raises a RuntimeError for arrays of other processes
         return None
 
 
-def _list_tokens(tokenizer: TokenizerRecord) -> Ragged:
-    """Returns the ids of the special tokens in one row, and of the first other tokens in another."""
-    vocabulary = tokenizer.vocabulary
-    special = set(vocabulary.special.values())
-    ordinary = (id_ for id_ in range(vocabulary.size) if id_ not in special and vocabulary.strings[id_])
-    rows = [sorted(special), list(itertools.islice(ordinary, _MAX_TOKENS))]
-    return ragged_from_rows([np.array(row, np.int32) for row in rows if row])
-
-
-def _find_tokenizer(value: Dataset | Loader[Any, Any]) -> Any:
-    """Returns the tokenizer of a dataset or a loader; `None` if it has none."""
-    try:
-        return value._find_tokenizer() if isinstance(value, Loader) else value.tokenizer
-    except DatasetIncompleteError:
-        return None
-
-
-def _read_documents(dataset: Dataset) -> Results:
-    """Returns the first documents, as tokens."""
-    rows = range(min(len(dataset), _NOTEBOOK_ROWS))
-    if isinstance(dataset, RawTextDataset):
-        texts = [dataset.text_bytes(row)[:_MAX_TEXT_BYTES] for row in rows]
-        return encode_batch_result(dataset.tokenizer, texts, disallowed_special=())
-    return cast("TokenDataset", dataset).rows(rows)
-
-
 _WIDTH = 80
 _LEGEND = "classes: "
-PADDING_SHADE = -1
-"""Shade of padding, which has a separate colour in HTML."""
+_HTML = '<pre style="font-family:monospace">{code}</pre>'
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 _BRIGHT = tuple(f"bright_{colour}" for colour in _COLOURS)
 _STYLES = (*_COLOURS, *_BRIGHT, *(f"{colour} underline" for colour in _COLOURS + _BRIGHT))
 """Colours in a terminal, as styles of `rich`."""
-_SHADES = (
-    *SHADES,
-    *("#ffd3cc", "#c3f0ec", "#e6f7a8", "#ffdcb0", "#ffc6ea", "#c9d0ff", "#ffb9ae"),
-    *("#9fd0f7", "#aee39b", "#f7d582", "#e8a5bf", "#bfa8ea", "#f79c8e"),
-    *("#86dcd4", "#c9e45f", "#ffb766", "#f58fd2", "#97a5fa", "#e88777"),
-)
-"""Background colours in HTML, as many as there are colours in a terminal."""
-_PADDING_BACKGROUND = "#e4e4e4"
 
 
 @dataclass(frozen=True, repr=False)
@@ -283,20 +218,8 @@ class RenderedBatch:
 
     def __str__(self) -> str:
         """Returns the batch as text, 80 columns wide."""
-        from rich.console import Console  # noqa: PLC0415 (slow to import)
-
-        console = Console(
-            file=io.StringIO(),
-            width=_WIDTH,
-            force_terminal=bool(self.color),
-            force_jupyter=False,
-            color_system="standard" if self.color else None,
-            no_color=not self.color,
-            legacy_windows=False,
-        )
-        with console.capture() as captured:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        text: str = self._render(bool(self.color)).export_text(styles=bool(self.color))
+        return "\n".join(line.rstrip() for line in text.splitlines())
 
     __repr__ = __str__
 
@@ -325,35 +248,30 @@ class RenderedBatch:
     def _get_style(self, piece: RenderedToken) -> str:
         if self.color is False:
             return ""
-        style = "" if piece.shade in {None, PADDING_SHADE} else _STYLES[piece.shade % len(_STYLES)]
+        style = "" if piece.shade is None else _STYLES[piece.shade % len(_STYLES)]
         return f"{style} dim" if piece.faint else style
 
     def _repr_html_(self) -> str:
-        rows = "".join(map(self._render_row_html, self.rows))
-        notes = "".join(f"<div>{escape(note)}</div>" for note in self.notes)
-        if self.legend:
-            notes += f"<div>{_LEGEND}{self._render_boxes(self.legend)}</div>"
-        head = "".join(f'<th style="text-align:left">{name}</th>' for name in ("row", "tokens", "padding"))
-        return (
-            f'<div style="font-family:monospace"><div>{escape(self.title)}</div>'
-            f"<table><tr>{head}</tr>{rows}</table>{notes}</div>"
+        """Returns the batch as HTML, 80 columns wide."""
+        html: str = self._render(self.color is not False).export_html(code_format=_HTML, inline_styles=True)
+        return html
+
+    def _render(self, color: bool) -> Console:
+        """Returns a console that recorded the batch."""
+        from rich.console import Console  # noqa: PLC0415 (slow to import)
+
+        console = Console(
+            file=io.StringIO(),
+            width=_WIDTH,
+            force_terminal=color,
+            force_jupyter=False,
+            color_system="standard" if color else None,
+            no_color=not color,
+            legacy_windows=False,
+            record=True,
         )
-
-    def _render_row_html(self, row: RenderedRow) -> str:
-        boxes = self._render_boxes(row.pieces)
-        tokens = f'<td style="text-align:left;white-space:normal;line-height:1.8">{boxes}</td>'
-        return f'<tr style="vertical-align:top"><td>{row.number}</td>{tokens}<td>{row.padding_text}</td></tr>'
-
-    def _render_boxes(self, pieces: tuple[RenderedToken, ...]) -> str:
-        return " ".join(
-            render_token_box(piece.text, self._get_shade(piece), piece.title, faint=piece.faint)
-            for piece in pieces
-        )
-
-    def _get_shade(self, piece: RenderedToken) -> str | None:
-        if self.color is False or piece.shade is None:
-            return None
-        return _PADDING_BACKGROUND if piece.shade == PADDING_SHADE else _SHADES[piece.shade % len(_SHADES)]
+        console.print(self)
+        return console
 
 
 class RenderedRow(NamedTuple):
@@ -375,15 +293,13 @@ class RenderedToken(NamedTuple):
 
     Attributes:
         text: text to show.
-        shade: index of the colour, `PADDING_SHADE`, or `None` for the colour of the page.
+        shade: index of the colour; `None` for the colour of the page.
         faint: whether it is padding, or a token that does not contribute to the loss.
-        title: text that a notebook shows on hover.
     """
 
     text: str
     shade: int | None
     faint: bool
-    title: str
 
 
 IGNORED, NOT_IN_LOSS = "⟨⟩", "⟦⟧"
@@ -418,7 +334,7 @@ class RowRenderer(NamedTuple):
             index += length
         if shown_stop < stop:
             omitted = format_count(stop - shown_stop, "more position")
-            pieces.append(RenderedToken(f"and {omitted}", None, True, ""))
+            pieces.append(RenderedToken(f"and {omitted}", None, True))
         padding = int(np.count_nonzero(~self.positions.is_token[start:stop]))
         padding_text = str(padding) if self.positions.has_padding_info else "?"
         return RenderedRow(number, tuple(pieces), f"{padding_text} of {stop - start}")
@@ -430,9 +346,7 @@ class RowRenderer(NamedTuple):
             return ()
         labels = np.unique(positions.labels[positions.has_label & positions.is_token])
         classes = np.unique(tagset.tag_classes[labels[(labels > 0) & (labels < len(tagset))]]).tolist()
-        return tuple(
-            RenderedToken(make_visible(tagset.labels[class_]), class_, False, "") for class_ in classes
-        )
+        return tuple(RenderedToken(make_visible(tagset.labels[class_]), class_, False) for class_ in classes)
 
     def _render_run(self, status: TokenStatus, run: range, start: int) -> Iterator[RenderedToken]:
         """Yields the rendered tokens of a run of positions with equal status, or one piece for padding.
@@ -444,9 +358,7 @@ class RowRenderer(NamedTuple):
         """
         if not status.is_token:
             times = f"×{len(run)}" if len(run) > 1 else ""
-            yield RenderedToken(
-                f"{PADDING}{times}", PADDING_SHADE, True, f"padding, id {self.positions.ids[run[0]]}"
-            )
+            yield RenderedToken(f"{PADDING}{times}", None, True)
             return
         conditions = ((NOT_IN_LOSS, status.in_loss), (IGNORED, status.has_label))
         brackets = [pair for pair, holds in conditions if not holds]
@@ -455,17 +367,14 @@ class RowRenderer(NamedTuple):
         segment_mark = f"{status.segment}{SEGMENT}" if begins else ""
         for index in run:
             label = None if self.positions.labels is None else int(self.positions.labels[index])
-            meaning = None if label is None or not status.has_label else self._get_label_text(label)
             text = self._get_token_text(int(self.positions.ids[index]))
             if self.tagset is not None and status.has_label and label:
-                text = f"{text}{TAGGED}{meaning or label}"
+                text = f"{text}{TAGGED}{self._get_tag(label)}"
             if index == run[0]:
                 text = segment_mark + "".join(pair[0] for pair in brackets) + text
             if index == run[-1]:
                 text += "".join(pair[1] for pair in reversed(brackets))
-            title = f"position {index - start}, id {self.positions.ids[index]}"
-            title += "" if label is None else f", label {label}" + (f" ({meaning})" if meaning else "")
-            yield RenderedToken(text, self._get_shade(index - start, label, status), bool(brackets), title)
+            yield RenderedToken(text, self._get_shade(index - start, label, status), bool(brackets))
 
     def _get_shade(self, position: int, label: int | None, status: TokenStatus) -> int | None:
         """Returns the colour of the class, or of the segment, or one that differs from the next token's."""
@@ -474,11 +383,10 @@ class RowRenderer(NamedTuple):
         is_tag = status.has_label and label is not None and 0 < label < len(self.tagset)
         return int(self.tagset.tag_classes[label]) if is_tag else None
 
-    def _get_label_text(self, label: int) -> str | None:
-        """Returns the token or the tag of a label; `None` if the tag set has no such tag."""
-        if self.tagset is None:
-            return self._get_token_text(label)
-        return make_visible(self.tagset.tags[label]) if 0 <= label < len(self.tagset) else None
+    def _get_tag(self, label: int) -> str:
+        """Returns the tag of a label; its number if the tag set has no such tag."""
+        assert self.tagset is not None
+        return make_visible(self.tagset.tags[label]) if 0 <= label < len(self.tagset) else str(label)
 
     def _get_token_text(self, id_: int) -> str:
         if self.vocabulary is None:

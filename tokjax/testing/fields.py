@@ -92,7 +92,7 @@ def check_field(field: Any) -> None:
     """Runs all checks of a field.
 
     Args:
-        field: field for `write_dataset`, such as an instance of a subclass of `tokjax.TokenField`.
+        field: field for `write_dataset`, such as an instance of a subclass of `tokjax.datasets.TokenField`.
             It may reject those of the `HARD_TEXTS` that contain its special tokens.
 
     Raises:

@@ -33,7 +33,9 @@ loaders = pytest.mark.parametrize("name", LOADERS)
 
 class TestOneVocabulary:
     def loader(self, *datasets, **options):
-        return tokjax.SequenceLoader(list(datasets), batch_size=97, length=20, shuffle=False, **options)
+        return tokjax.datasets.SequenceLoader(
+            list(datasets), batch_size=97, length=20, shuffle=False, **options
+        )
 
     def test_texts_and_ids(self, datasets):
         # For any order of datasets. The error is raised before a batch is loaded.
@@ -69,7 +71,10 @@ class TestOneVocabulary:
 
     def test_maximum_length_defaults_to_that_of_any_dataset(self, datasets):
         both = [tokjax.open_dataset(datasets[name].path) for name in ("packed", "tokenized")]
-        assert [tokjax.SequenceLoader(each, batch_size=4).length for each in (both, both[::-1])] == [50, 50]
+        assert [tokjax.datasets.SequenceLoader(each, batch_size=4).length for each in (both, both[::-1])] == [
+            50,
+            50,
+        ]
 
 
 class TestStateAndSharding:
@@ -116,7 +121,7 @@ class TestStateAndSharding:
             loader.shard(0, 5)
         with rejects("process_index is 2, and must be less than process_count, 2"):
             loader.shard(2, 2)
-        budget = tokjax.TokenBudgetLoader(datasets["tokenized"], budget=700)
+        budget = tokjax.datasets.TokenBudgetLoader(datasets["tokenized"], budget=700)
         with rejects(
             "rows_multiple_of is 1, and 2 processes can't share rows equally; make it a multiple of 2"
         ):
@@ -131,27 +136,27 @@ class TestStateAndSharding:
 
     def test_invalid_options(self, datasets):
         with rejects("PackedTokenField has no limit of ids"):
-            tokjax.SequenceLoader(datasets["packed"], batch_size=2)
+            tokjax.datasets.SequenceLoader(datasets["packed"], batch_size=2)
         with rejects("TokenizedTextField has no buckets"):
-            tokjax.BucketedLoader(datasets["tokenized"], batch_size=2)
+            tokjax.datasets.BucketedLoader(datasets["tokenized"], batch_size=2)
         with rejects(r"pass length=LENGTH to pad all batches to it"):
-            tokjax.SequenceLoader(datasets["raw"], batch_size=2, length=4, multiple_of=2)
+            tokjax.datasets.SequenceLoader(datasets["raw"], batch_size=2, length=4, multiple_of=2)
         with rejects(r"pass length=LENGTH to pad all batches to it"):
-            tokjax.SequenceLoader([datasets["tokenized"], datasets["raw"]], batch_size=2)
+            tokjax.datasets.SequenceLoader([datasets["tokenized"], datasets["raw"]], batch_size=2)
         with rejects("a loader needs a dataset; got none"):
-            tokjax.SequenceLoader([], batch_size=2)
+            tokjax.datasets.SequenceLoader([], batch_size=2)
         with rejects("batch_size must be at least 1"):
             tokjax.PackedTokenLoader(datasets["packed"], batch_size=0)
         with rejects("must be a function of a batch, not 3"):
             LOADERS["packed"](datasets).map(3)
         with rejects(r"bucketed fills no batch: its fullest bucket"):
-            tokjax.BucketedLoader(datasets["bucketed"], batch_size=98)
+            tokjax.datasets.BucketedLoader(datasets["bucketed"], batch_size=98)
         with pytest.raises(
             TypeError, match="SequenceLoader has no option 'sed'; all loaders have seed, shuf"
         ):
-            tokjax.SequenceLoader(datasets["tokenized"], batch_size=2, sed=1)
+            tokjax.datasets.SequenceLoader(datasets["tokenized"], batch_size=2, sed=1)
         with rejects("97 items, fewer than one batch of 98"):
-            tokjax.SequenceLoader(datasets["tokenized"], batch_size=98)
+            tokjax.datasets.SequenceLoader(datasets["tokenized"], batch_size=98)
 
 
 class TestPadding:
@@ -175,15 +180,15 @@ class TestErrors:
             tokjax.open_dataset(datasets["tokenized"].path),
         )
         for make in (
-            lambda **options: tokjax.TokenBudgetLoader(budget=700, **options),
-            lambda **options: tokjax.SequenceLoader(batch_size=2, **options),
-            lambda **options: tokjax.BucketedLoader(batch_size=2, bucket_boundaries=[50], **options),
+            lambda **options: tokjax.datasets.TokenBudgetLoader(budget=700, **options),
+            lambda **options: tokjax.datasets.SequenceLoader(batch_size=2, **options),
+            lambda **options: tokjax.datasets.BucketedLoader(batch_size=2, bucket_boundaries=[50], **options),
         ):
             with rejects("none has no documents; there is nothing"):
                 make(dataset=empty)
             assert make(dataset=[empty, nonempty]).steps_per_epoch > 0
         with rejects("none fills no batch: it has no documents"):
-            tokjax.TokenBudgetLoader([nonempty, empty], budget=700, weights=[1, 1])
+            tokjax.datasets.TokenBudgetLoader([nonempty, empty], budget=700, weights=[1, 1])
 
 
 def negate(batch):
@@ -215,7 +220,7 @@ class TestMap:
         view.set_state(LOADERS["planned"](datasets).get_state())
         assert loader.step == 0
         assert are_equal(next(batches), negate(loader[0]))
-        with tokjax.prefetch_to_device(view) as on_device:
+        with tokjax.datasets.prefetch_to_device(view) as on_device:
             assert are_equal(next(on_device), negate(loader[1]))
             assert on_device.get_state()["step"] == 2
 

@@ -87,8 +87,8 @@ def test_specs_with_side_columns(tmp_path):
     tokjax.write_dataset(records, field, tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     for loader in (
-        tokjax.BucketedLoader(dataset, batch_size=2, bucket_boundaries=[16, 40]),
-        tokjax.SequenceLoader(dataset, batch_size=2, length=20),
+        tokjax.datasets.BucketedLoader(dataset, batch_size=2, bucket_boundaries=[16, 40]),
+        tokjax.datasets.SequenceLoader(dataset, batch_size=2, length=20),
     ):
         seen = [describe(batch) for batch in loader]
         assert all(spec in loader.element_specs for spec in seen)
@@ -107,10 +107,10 @@ class TestCompileAhead:
             return count_tokens(total, batch)
 
         total = jnp.int32(0)
-        compiled = tokjax.compile_ahead(step, loader, total)
+        compiled = tokjax.datasets.compile_ahead(step, loader, total)
         assert traces == len(compiled.compiled) == len(loader.element_specs)
         with (
-            tokjax.prefetch_to_device(loader)
+            tokjax.datasets.prefetch_to_device(loader)
             if name == "packed"
             else contextlib.nullcontext(loader) as batches
         ):
@@ -122,7 +122,7 @@ class TestCompileAhead:
     def test_jitted_step_with_donation(self, datasets):
         loader = LOADERS["budget"](datasets)
         step = jax.jit(count_tokens, donate_argnums=0)
-        compiled = tokjax.compile_ahead(step, loader, jax.ShapeDtypeStruct((), jnp.int32))
+        compiled = tokjax.datasets.compile_ahead(step, loader, jax.ShapeDtypeStruct((), jnp.int32))
         total = jnp.int32(0)
         compiled(total, loader[0])
         assert total.is_deleted()
@@ -130,11 +130,11 @@ class TestCompileAhead:
     def test_static_arguments_are_rejected(self, datasets):
         step = jax.jit(lambda number, other, batch: number + other + batch.ids.sum(), static_argnums=0)
         with rejects(r"1 static arguments, .* as in jax\.jit\(functools\.partial\(step, VALUE\)\)"):
-            tokjax.compile_ahead(step, LOADERS["planned"](datasets), 1, 2)
+            tokjax.datasets.compile_ahead(step, LOADERS["planned"](datasets), 1, 2)
 
     def test_mapped_batches_with_numbers(self, datasets):
         loader = LOADERS["planned"](datasets).map(lambda batch: {"ids": batch.ids, "scale": 2})
-        compiled = tokjax.compile_ahead(lambda batch: batch["ids"].sum() * batch["scale"], loader)
+        compiled = tokjax.datasets.compile_ahead(lambda batch: batch["ids"].sum() * batch["scale"], loader)
         assert compiled(loader[0]) == 2 * loader[0]["ids"].sum()
 
     def test_batches_for_flash_attention_are_rejected(self, datasets):
@@ -145,12 +145,12 @@ class TestCompileAhead:
             with rejects(
                 r"of to_huggingface\(flash_attention=True\), .* use blocks\.cu_seqlens\(max_segments\)"
             ):
-                tokjax.compile_ahead(lambda batch: batch, loader.map(function))
+                tokjax.datasets.compile_ahead(lambda batch: batch, loader.map(function))
 
     def test_each_example_is_loaded_once(self, datasets):
         converted = []
         loader = LOADERS["planned"](datasets).map(lambda batch: converted.append(batch) or batch.ids)
-        tokjax.compile_ahead(lambda ids: ids.sum(), loader)
+        tokjax.datasets.compile_ahead(lambda ids: ids.sum(), loader)
         assert len(converted) == 1
 
     def test_sharded_batches(self, datasets):
@@ -158,14 +158,14 @@ class TestCompileAhead:
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
         loader = LOADERS["budget"](datasets)
         total = jax.device_put(jnp.int32(0), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
-        compiled = tokjax.compile_ahead(count_tokens, loader, total, sharding=sharding)
-        with tokjax.prefetch_to_device(loader, sharding=sharding) as batches:
+        compiled = tokjax.datasets.compile_ahead(count_tokens, loader, total, sharding=sharding)
+        with tokjax.datasets.prefetch_to_device(loader, sharding=sharding) as batches:
             for batch in batches:
                 total = compiled(total, batch)
         assert int(total) == sum(batch.ids.size for batch in loader)
-        unsharded = tokjax.compile_ahead(count_tokens, loader, jnp.int32(0))
+        unsharded = tokjax.datasets.compile_ahead(count_tokens, loader, jnp.int32(0))
         with (
-            tokjax.prefetch_to_device(loader, sharding=sharding) as batches,
+            tokjax.datasets.prefetch_to_device(loader, sharding=sharding) as batches,
             pytest.raises(ValueError, match="sharding") as raised,
         ):
             unsharded(jnp.int32(0), next(batches))
@@ -173,9 +173,9 @@ class TestCompileAhead:
 
     def test_other_shapes_are_rejected(self, datasets):
         loader = LOADERS["bucketed"](datasets)
-        compiled = tokjax.compile_ahead(count_tokens, loader, jnp.int32(0))
+        compiled = tokjax.datasets.compile_ahead(count_tokens, loader, jnp.int32(0))
         other = LOADERS["packed"](datasets)[0]
         with rejects(r"has 5 arrays of shape \(12, 16\), and the step was compiled for 2 arrays of shape "):
             compiled(jnp.int32(0), other)
         with rejects("loader must be a loader of tokjax, not a list"):
-            tokjax.compile_ahead(count_tokens, [other])
+            tokjax.datasets.compile_ahead(count_tokens, [other])

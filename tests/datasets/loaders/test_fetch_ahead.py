@@ -244,7 +244,7 @@ def test_closing_stops_the_thread(url, counted, close):
 def test_prefetch_to_device(url, counted):
     loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=1), **IN_ORDER)
     local = tokjax.PackedTokenLoader(tokjax.open_dataset(url), **IN_ORDER)
-    with tokjax.prefetch_to_device(loader.repeat()) as batches:
+    with tokjax.datasets.prefetch_to_device(loader.repeat()) as batches:
         for step in range(30):
             assert np.array_equal(next(batches).ids, local.batch_at(step).ids)
         assert "tokjax-fetch" in {thread.name for thread in threading.enumerate()}

@@ -80,7 +80,7 @@ def test_mixture_positions(weights, first):
 class TestSeveralDatasets:
     def make(self, datasets, **options):
         both = [datasets["tokenized"], datasets["tokenized others"]]
-        return tokjax.SequenceLoader(both, batch_size=10, **options)
+        return tokjax.datasets.SequenceLoader(both, batch_size=10, **options)
 
     def test_documents_occur_once_per_epoch_without_weights(self, datasets):
         loader = self.make(datasets, drop_last=False)
@@ -108,8 +108,8 @@ class TestSeveralDatasets:
         ("kind", "name", "options"),
         [
             (tokjax.PackedTokenLoader, "packed", {"batch_size": 4}),
-            (tokjax.BucketedLoader, "bucketed", {"batch_size": 4}),
-            (tokjax.TokenBudgetLoader, "tokenized", {"budget": 400}),
+            (tokjax.datasets.BucketedLoader, "bucketed", {"batch_size": 4}),
+            (tokjax.datasets.TokenBudgetLoader, "tokenized", {"budget": 400}),
         ],
     )
     def test_all_loader_kinds(self, datasets, kind, name, options):

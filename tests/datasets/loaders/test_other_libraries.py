@@ -194,7 +194,7 @@ loader = tokjax.PackedTokenLoader(tokjax.open_dataset(path), batch_size=4, seed=
 part = loader.shard(jax.process_index(), jax.process_count())
 mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
 sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-with tokjax.prefetch_to_device(part, sharding=sharding) as batches:
+with tokjax.datasets.prefetch_to_device(part, sharding=sharding) as batches:
     sums = []
     for step in range(3):
         batch = next(batches)

@@ -176,7 +176,7 @@ class TestMixtures:
         assert shapes == [(4, 64), (4, 64), (8, 64), (8, 64), (8, 128)]
         assert loader.batch_rows == 4
         assert {document for document, _ in iter_segments(loader.batch_at(30))} <= set(range(97, 134))
-        lines = tokjax.describe_schedule(loader).splitlines()
+        lines = tokjax.datasets.describe_schedule(loader).splitlines()
         assert " ".join(lines[0].split()) == "step batch_size block_size dataset tokens share epochs"
         rows = [" ".join(line.split()[:3]) for line in lines[1::3]]
         assert rows == ["5 4 64", "10 8 64", "20 8 128"]
@@ -291,7 +291,7 @@ class TestErrors:
 
     def test_invalid_steps(self, datasets):
         with rejects(r"such as \[5\], not 5"):
-            tokjax.describe_schedule(tokjax.PlannedLoader(datasets["tokenized"], **PLAN), 5)
+            tokjax.datasets.describe_schedule(tokjax.PlannedLoader(datasets["tokenized"], **PLAN), 5)
 
     def test_invalid_sources(self, datasets, tmp_path):
         with rejects(r"PlannedLoader loads a TokenDataset"):

@@ -22,7 +22,8 @@ PROGRAM = """
 import itertools, sys
 import numpy as np
 import tokjax
-batches = tokjax.prefetch_to_device((np.ones((1024, 2048), np.int32) for _ in itertools.count()), size=2)
+arrays = (np.ones((1024, 2048), np.int32) for _ in itertools.count())
+batches = tokjax.datasets.prefetch_to_device(arrays, size=2)
 for _, batch in zip(range(3), batches):
     total = int(batch.sum())
 print(total)
@@ -32,7 +33,7 @@ print(total)
 class TestPrefetch:
     def test_batches_come_in_order_on_devices(self, datasets):
         loader = LOADERS["packed"](datasets, seed=5)
-        prefetched = list(tokjax.prefetch_to_device(loader.repeat(2), size=3))
+        prefetched = list(tokjax.datasets.prefetch_to_device(loader.repeat(2), size=3))
         assert len(prefetched) == 2 * len(loader)
         for step, batch in enumerate(prefetched):
             assert isinstance(batch.ids, jax.Array)
@@ -40,7 +41,7 @@ class TestPrefetch:
 
     def test_state_follows_yielded_batches(self, datasets):
         loader = LOADERS["packed"](datasets, seed=5)
-        with tokjax.prefetch_to_device(loader.repeat(), size=4) as batches:
+        with tokjax.datasets.prefetch_to_device(loader.repeat(), size=4) as batches:
             assert batches.get_state()["step"] == 0
             for _ in range(3):
                 next(batches)
@@ -50,14 +51,14 @@ class TestPrefetch:
         restored.set_state(state)
         assert are_equal(next(restored.repeat()), LOADERS["packed"](datasets, seed=5).batch_at(3))
         with rejects("do not come from a loader"):
-            tokjax.prefetch_to_device(iter([np.zeros(1)])).get_state()
+            tokjax.datasets.prefetch_to_device(iter([np.zeros(1)])).get_state()
 
     def test_errors_are_raised_by_next(self):
         def broken():
             yield np.zeros(2, np.int32)
             raise RuntimeError("the disk is gone")
 
-        batches = tokjax.prefetch_to_device(broken())
+        batches = tokjax.datasets.prefetch_to_device(broken())
         assert next(batches).shape == (2,)
         with pytest.raises(RuntimeError, match="the disk is gone"):
             next(batches)
@@ -69,17 +70,17 @@ class TestPrefetch:
             while True:
                 yield np.zeros(2, np.int32)
 
-        with tokjax.prefetch_to_device(endless()) as batches:
+        with tokjax.datasets.prefetch_to_device(endless()) as batches:
             next(batches)
             assert batches._worker.is_alive()
         assert not batches._worker.is_alive()
-        unclosed = tokjax.prefetch_to_device(endless())
+        unclosed = tokjax.datasets.prefetch_to_device(endless())
         thread = unclosed._worker
         del unclosed
         thread.join(timeout=5)
         assert not thread.is_alive()
         with rejects("size must be at least 1"):
-            tokjax.prefetch_to_device(endless(), size=0)
+            tokjax.datasets.prefetch_to_device(endless(), size=0)
 
 
 @pytest.mark.slow
@@ -105,7 +106,7 @@ def source():
     yield np.zeros(2)
     threading.Event().wait()
 
-batches = tokjax.prefetch_to_device(source())
+batches = tokjax.datasets.prefetch_to_device(source())
 next(batches)
 child = os.fork()
 if not child:
@@ -120,13 +121,13 @@ batches.close()
 
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 try:
-    with tokjax.prefetch_to_device(source()) as batches:
+    with tokjax.datasets.prefetch_to_device(source()) as batches:
         for _ in batches:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
 except KeyboardInterrupt:
     print("interrupted")
 
-batches = tokjax.prefetch_to_device(source())
+batches = tokjax.datasets.prefetch_to_device(source())
 print(next(batches).shape)
 """
 
@@ -160,7 +161,7 @@ class Source:
 
 class TestErrors:
     def test_errors_of_the_state(self):
-        batches, results = tokjax.prefetch_to_device(Source(last_step=2)), []
+        batches, results = tokjax.datasets.prefetch_to_device(Source(last_step=2)), []
 
         def consume():
             try:
@@ -178,7 +179,7 @@ class TestErrors:
     @pytest.mark.parametrize("wrong", [5, None])
     def test_invalid_iterables(self, wrong):
         with rejects(rf"batches must be an iterable, such as a loader or loader\.repeat\(\), not {wrong}"):
-            tokjax.prefetch_to_device(wrong)
+            tokjax.datasets.prefetch_to_device(wrong)
 
 
 def test_numbers_are_replicated():
@@ -191,7 +192,7 @@ def test_numbers_are_replicated():
         "rows": np.arange(4, dtype=np.int32),
         "no": None,
     }
-    batch = next(tokjax.prefetch_to_device([passed], sharding=sharding))
+    batch = next(tokjax.datasets.prefetch_to_device([passed], sharding=sharding))
     assert (int(batch["step"]), float(batch["rate"]), float(batch["scale"])) == (7, 0.5, 2.0)
     assert all(batch[name].sharding.is_fully_replicated for name in ("step", "rate", "scale"))
     assert batch["rows"].sharding == sharding

@@ -18,7 +18,7 @@ def test_batches_are_padded_to_the_boundary_above_their_longest_document(tmp_pat
     lengths = [64, 1, 65, 0, 128, 129, 5, 257, 999, 2]
     field = tokjax.TokenizedTextField(WITHOUT_SPECIAL, 300, add_special_tokens=False)
     tokjax.write_dataset(["x" * length for length in lengths], field, tmp_path / "data")
-    loader = tokjax.SequenceLoader(
+    loader = tokjax.datasets.SequenceLoader(
         tokjax.open_dataset(tmp_path / "data"), batch_size=2, shuffle=False, pad_id=0, **options
     )
     longest = np.minimum(np.reshape(lengths, (5, 2)).max(axis=1), boundaries[-1])
@@ -29,7 +29,9 @@ def test_batches_are_padded_to_the_boundary_above_their_longest_document(tmp_pat
 
 
 def test_long_documents_are_truncated(datasets):
-    batch = tokjax.SequenceLoader(datasets["raw"], batch_size=97, length=5, shuffle=False).batch_at(0)
+    batch = tokjax.datasets.SequenceLoader(datasets["raw"], batch_size=97, length=5, shuffle=False).batch_at(
+        0
+    )
     assert batch.ids.shape == (97, 5)
     assert batch.ids[40].tolist() == [256, *b"040"[:3], 257]  # only the text is truncated, not the template
 
@@ -42,7 +44,7 @@ class TestSpecialTokensInTexts:
 
     def test_rejection_names_the_document(self, raw):
         for seed in range(3):
-            loader = tokjax.SequenceLoader(raw, batch_size=4, length=8, seed=seed)
+            loader = tokjax.datasets.SequenceLoader(raw, batch_size=4, length=8, seed=seed)
             with pytest.raises(
                 tokjax.errors.DisallowedSpecialTokenError,
                 match=r"in document 2 of .*/raw, the text holds .*'</s>'.*pass disallowed_special=\(\)",
@@ -51,14 +53,16 @@ class TestSpecialTokensInTexts:
 
     def test_special_token_options(self, raw):
         def row(**options):
-            loader = tokjax.SequenceLoader(raw, batch_size=4, length=20, shuffle=False, **options)
+            loader = tokjax.datasets.SequenceLoader(raw, batch_size=4, length=20, shuffle=False, **options)
             assert json.loads(json.dumps(loader.get_state())) == loader.get_state()
             return loader.batch_at(0).ids[2].tolist(), loader.get_state()
 
         ids, state = row(allowed_special={"</s>"})
         assert ids == [256, *b"hello ", 257, *b" x", 257] + [PAD] * 9
         assert row(disallowed_special=())[0] == [256, *b"hello </s> x", 257] + [PAD] * 6
-        other = tokjax.SequenceLoader(raw, batch_size=4, length=20, shuffle=False, allowed_special="all")
+        other = tokjax.datasets.SequenceLoader(
+            raw, batch_size=4, length=20, shuffle=False, allowed_special="all"
+        )
         with pytest.raises(tokjax.errors.DatasetMismatchError, match="the state's allowed_special is"):
             other.set_state(state)
 
@@ -73,20 +77,20 @@ class TestTruncation:
             tokjax.open_dataset(datasets[name].path),
         )
         order = np.argsort(stored.documents["doc_id"])
-        expected = tokjax.SequenceLoader(raw, **options).batch_at(0)
-        actual = tokjax.SequenceLoader(stored, **options).batch_at(0)
+        expected = tokjax.datasets.SequenceLoader(raw, **options).batch_at(0)
+        actual = tokjax.datasets.SequenceLoader(stored, **options).batch_at(0)
         assert np.array_equal(actual.ids[order], expected.ids)
         assert np.array_equal(actual.attention_mask[order], expected.attention_mask)
         with rejects("length is 1, and 2 special tokens surround"):
-            tokjax.SequenceLoader(stored, batch_size=2, length=1)
+            tokjax.datasets.SequenceLoader(stored, batch_size=2, length=1)
         with rejects("length is 1, and 2 special tokens surround"):
-            tokjax.SequenceLoader(raw, batch_size=2, length=1)
+            tokjax.datasets.SequenceLoader(raw, batch_size=2, length=1)
 
     def test_missing_eos_is_not_added(self, tmp_path):
         # Converted rows of other programs have no EOS.
         np.save(tmp_path / "x.npy", np.arange(20).reshape(2, 10))
         tokjax.datasets.convert_dataset(tmp_path / "x.npy", WITHOUT_SPECIAL, tmp_path / "data")
-        loader = tokjax.SequenceLoader(
+        loader = tokjax.datasets.SequenceLoader(
             tokjax.open_dataset(tmp_path / "data"), batch_size=2, length=4, shuffle=False, pad_id=0
         )
         assert loader.batch_at(0).ids.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13]]
@@ -94,5 +98,7 @@ class TestTruncation:
     def test_truncation_without_template(self, tmp_path):
         field = tokjax.TokenizedTextField(TOKENIZER, add_special_tokens=False)
         tokjax.write_dataset(["abcdef"], field, tmp_path / "data")
-        loader = tokjax.SequenceLoader(tokjax.open_dataset(tmp_path / "data"), batch_size=1, length=1)
+        loader = tokjax.datasets.SequenceLoader(
+            tokjax.open_dataset(tmp_path / "data"), batch_size=1, length=1
+        )
         assert loader.batch_at(0).ids.tolist() == [[97]]

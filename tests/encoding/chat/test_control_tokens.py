@@ -250,11 +250,13 @@ def test_answers(tokenizer):
     assert count_names(tokenizer, chat.result) == [2, 1, 1, 1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("field", [tokjax.ChatField, tokjax.PreferenceField])
+@pytest.mark.parametrize("field", [tokjax.datasets.ChatField, tokjax.datasets.PreferenceField])
 def test_fields_that_do_not_trust_answers(field, tmp_path):
     answer = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>a"}]
     record = (
-        {"messages": answer} if field is tokjax.ChatField else {"chosen": answer, "rejected": answer[:1] * 2}
+        {"messages": answer}
+        if field is tokjax.datasets.ChatField
+        else {"chosen": answer, "rejected": answer[:1] * 2}
     )
     options = {"disallowed_special": (), "without_targets": "keep"}
     for trust, count in ((True, 1), (False, 0)):

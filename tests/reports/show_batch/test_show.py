@@ -223,8 +223,8 @@ def test_color_argument(packed, monkeypatch):
     assert "\x1b" not in str(plain) + str(never) + render_in_terminal(never)
     assert "\x1b[36m" in str(always)
     assert strip_colour(str(always)) == str(plain).splitlines() == str(never).splitlines()
-    assert "background" in plain._repr_html_()
-    assert "background" not in never._repr_html_()
+    assert "color" in plain._repr_html_()
+    assert "color" not in never._repr_html_()
     assert repr(plain) == str(plain)
     for name, value in {"NO_COLOR": "1", "FORCE_COLOR": "1", "COLUMNS": "20", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)
@@ -233,20 +233,10 @@ def test_color_argument(packed, monkeypatch):
 
 
 def test_html_shows_the_same_as_text(packed):
-    labels = make_labels(packed)
-    page = HTMLPage(tokjax.show_batch(packed, BYTES, labels=labels)._repr_html_())
-    assert "".join(" ".join(page.texts[4:]).split()) == (
-        "01│ab␣c⟨</s>⟩2│d⟨e⟩0of711│⟨</s>⟩2│f↵⟨</s>⟩▯×33of7padding:3of14positions(21.4%)"
-        "labelsnotignored:7of11tokensn│segmentn⟨x⟩labelignored▯padding"
-    )
-    titles, styles = ([span[name] for span in page.spans] for name in ("title", "style"))
-    assert titles[0] == "position 0, id 97, label 98 (b)"
-    assert titles[4] == "position 4, id 256, label -100"
-    assert titles[-1] == "padding, id 257"
-    shades = [re.search("background:(#[0-9a-f]+)", style)[1] for style in styles]
-    assert len(set(shades[:5])) == 1
-    assert shades[4] != shades[5]
-    assert ["opacity" in style for style in styles[:7]] == [False] * 4 + [True, False, True]
+    shown = tokjax.show_batch(packed, BYTES, labels=make_labels(packed))
+    page = HTMLPage(shown._repr_html_())
+    assert [line.rstrip() for line in "".join(page.texts).splitlines()] == str(shown).splitlines()
+    assert len({span["style"] for span in page.spans}) > 3
 
 
 @given(st.lists(any_strings, min_size=1, max_size=3))
@@ -256,7 +246,7 @@ def test_control_characters_are_escaped(texts):
     tokenizer = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)} | ranks)
     batch = tokjax.datasets.TokenChunks(np.array([list(ranks.values())]))
     shown = tokjax.show_batch(batch, tokenizer)
-    assert set(HTMLPage(shown._repr_html_()).tags) == {"div", "table", "tr", "th", "td", "span"}
+    assert set(HTMLPage(shown._repr_html_()).tags) == {"pre", "span"}
     assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", str(shown))
     assert r"\x1b[2J[red]\u202e" in "".join(HTMLPage(shown._repr_html_()).texts)
     assert "[red]" in "".join(render_in_terminal(shown, width=1000))
@@ -292,44 +282,7 @@ def test_invalid_arguments_are_rejected(call, message):
         call()
 
 
-@pytest.fixture(scope="module")
-def displayed(tmp_path_factory):
-    """Returns values that notebooks display, and a text that each of them has to show."""
-    directory = tmp_path_factory.mktemp("displayed")
-    fields = {
-        "ids": tokjax.TokenizedTextField(BYTES),
-        "packed": tokjax.PackedTokenField(BYTES, chunk_tokens=4),
-        "texts": tokjax.RawTextField(),
-    }
-    for name, field in fields.items():
-        tokjax.write_dataset(["xy", "z"], field, directory / name)
-    datasets = {name: tokjax.open_dataset(directory / name) for name in fields}
-    loader = tokjax.SequenceLoader(datasets["ids"], batch_size=2, length=4, pad_id=PAD)
-    chunks = tokjax.PackedTokenLoader(datasets["packed"], batch_size=1)
-    texts = tokjax.open_dataset(directory / "texts", BYTES)
-    return {
-        "tokenizer": (BYTES, "special_tokens={'</s>': 256"),
-        "dataset of ids": (datasets["ids"], "x"),
-        "packed dataset": (datasets["packed"], "x"),
-        "texts": (texts, "x"),
-        "texts without a tokenizer": (datasets["texts"], None),
-        "loader": (loader, "SequenceLoader("),
-        "loader of texts": (tokjax.SequenceLoader(texts, batch_size=2, length=4, pad_id=PAD), "x"),
-        "mapped loader": (loader.map(tokjax.batch_to_dict), "x"),
-        "loader mapped to numbers": (loader.map(len), None),
-        "padded batch": (loader.batch_at(0), str(ord("x"))),
-        "packed blocks": (chunks.batch_at(0), str(ord("x"))),
-        "packed blocks of JAX": (jax.device_put(chunks.batch_at(0)), str(ord("x"))),
-        "shapes": (loader.element_spec, None),
-        "masked ids": (tokjax.objectives.MaskedLMBatch(np.array([[120]]), np.array([[1]])), "120"),
-        "arrays that are not tokens": (tokjax.align.SpanLabels(np.array([1]), np.array([1])), None),
-    }
-
-
-def test_notebooks_display_batches_datasets_loaders_and_tokenizers(displayed):
-    for name, (value, expected) in displayed.items():
-        shown = getattr(value, "_repr_html_", lambda: None)()
-        if expected is None:
-            assert shown is None, name
-        else:
-            assert expected in "".join(HTMLPage(shown).texts), name
+def test_notebooks_display_batches(packed):
+    for batch in (packed, jax.device_put(packed)):
+        assert f"│{ord('a')}" in "".join(HTMLPage(batch._repr_html_()).texts)
+    assert tokjax.CausalLMBatch(1, 2, 3)._repr_html_() is None

@@ -70,7 +70,7 @@ def register_field(field: CustomField) -> CustomField:
     """
     if not (isinstance(field, type) and issubclass(field, TokenField)):
         raise InvalidArgumentError(
-            f"a custom field must be a subclass of tokjax.TokenField, not {field!r:.100}"
+            f"a custom field must be a subclass of tokjax.datasets.TokenField, not {field!r:.100}"
         )
     parameters = vars(field).get("__dataclass_params__")
     if parameters is None or not parameters.frozen:
@@ -138,7 +138,7 @@ def check_registered(field: Field) -> None:
     if FIELDS.get(number) is not kind and CUSTOM_FIELDS.get(number) is not kind:
         raise InvalidArgumentError(
             f"{kind.__name__} is not registered under its TYPE_ID, {number}: derive it from "
-            "tokjax.TokenField, choose a unique TYPE_ID, and decorate it with "
+            "tokjax.datasets.TokenField, choose a unique TYPE_ID, and decorate it with "
             "@tokjax.datasets.register_field"
         )
     if isinstance(field, TokenField):
