@@ -228,10 +228,9 @@ def reject_tables(texts: object, name: str, *, takes_records: bool = False) -> N
             f"{name} is a {kind} with the keys {_list_names(texts)}; pass one of its values, such as {value}"
         )
     if hasattr(texts, "iter_rows") and hasattr(texts, "iter_batches"):
-        advice = f"its texts: (row['text'] for row in {name}.iter_rows())"
-        if takes_records:
-            advice = f"its tables: {name}.iter_batches(batch_format='pyarrow')"
-        raise InvalidArgumentError(f"{name} is a {kind} of Ray; pass {advice}")
+        raise InvalidArgumentError(
+            f"{name} is a {kind} of Ray; pass its texts: (row['text'] for row in {name}.iter_rows())"
+        )
     columns = getattr(texts, "column_names", getattr(texts, "columns", None))
     if columns is None or not hasattr(texts, "__getitem__"):
         return

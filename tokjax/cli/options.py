@@ -92,7 +92,8 @@ def print_rows(title: str, rows: Mapping[str, object], notes: Sequence[str] = ()
 
 FILES_HELP = (
     "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord or tar "
-    "archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files."
+    "archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files, or of "
+    "save_to_disk."
 )
 STDIN = "-"
 TOKENIZER_HELP = (

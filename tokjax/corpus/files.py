@@ -6,6 +6,7 @@ import errno
 import fnmatch
 import glob
 import itertools
+import json
 import os
 import re
 import stat
@@ -13,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax._util.atomic_files import reject_home
+from tokjax._util.atomic_files import read_regular, reject_home
 from tokjax._util.checks import check_choice
 from tokjax._util.urls import fetch_files, is_url
-from tokjax.errors import Hint, InvalidArgumentError
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from tokjax._util.urls import FetchedFiles
@@ -110,9 +111,10 @@ def text_files(
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files are read, sorted. Names in it that
-            begin with `.` or `_` are ignored, since they are hidden or temporary. Files at a URL, such as
-            `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first; a
-            directory at a URL is not accepted.
+            begin with `.` or `_` are ignored, since they are hidden or temporary. Without such files, it is
+            the directory of a dataset that `save_to_disk` of `datasets` wrote. Files at a URL, such
+            as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first;
+            a directory at a URL is not accepted.
         field: the name of the text field in each JSON record, the text column of a CSV, Parquet or Arrow
             file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file,
             whose records can also be JSON objects, or texts (`"text"`).
@@ -249,7 +251,7 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     irregular = describe_irregular_path(path)
     if irregular is not None:
         directory = Path(path)
-        files = _find_files(directory)
+        files = _find_files(directory) or _find_saved_files(directory)
         if files:
             return files
         reason, hint = irregular
@@ -274,6 +276,48 @@ def _find_files(directory: Path) -> list[Path]:
         for path in sorted(directory.rglob("*"))
         if path.suffix.lower() == ".parquet" and not _is_hidden(path.relative_to(directory)) and is_file(path)
     ]
+
+
+def _find_saved_files(directory: Path) -> list[Path]:
+    """Returns the Arrow files of a dataset that `Dataset.save_to_disk` of `datasets` wrote, in their order.
+
+    Args:
+        directory: directory of the dataset, or of a `DatasetDict` with one split.
+
+    Raises:
+        InvalidArgumentError: there are several datasets, or the rows are a selection of those of the files.
+        SourceError: a file of the dataset is missing.
+    """
+    states = {path: _read_state(path) for path in sorted(directory.rglob("state.json"))}
+    saved = [path for path, state in states.items() if "_data_files" in state]
+    if not saved:
+        return []
+    if len(saved) > 1:
+        names = [str(path.parent) for path in sorted(saved, key=lambda path: path.parent.name != "train")]
+        advice = f"pass one of them, such as {names[0]!r}"
+        raise InvalidArgumentError(
+            f"source {str(directory)!r} has several saved datasets, {names[:20]}", hint=Hint(advice, advice)
+        )
+    [path] = saved
+    if states[path].get("_indices_data_files"):
+        raise InvalidArgumentError(
+            f"source {str(directory)!r} is a selection of rows, saved by an old version of datasets",
+            hint=Hint(f"pass datasets.load_from_disk({str(path.parent)!r})['text']", "save it again"),
+        )
+    names = [str(entry["filename"]) for entry in states[path]["_data_files"]]
+    for name in names:
+        if Path(name).name != name or not is_file(path.parent / name):
+            raise SourceError(f"{path}: lists the file {name!r}, which is not in its directory")
+    return [path.parent / name for name in names]
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """Returns the contents of a `state.json`; an empty dict for a file of another program."""
+    try:
+        state = json.loads(read_regular(path))
+        return state if all("filename" in entry for entry in state["_data_files"]) else {}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
 
 
 def _is_hidden(path: Path) -> bool:

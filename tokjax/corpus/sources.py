@@ -23,7 +23,7 @@ from tokjax.corpus.files import (
 )
 from tokjax.corpus.readers import Chunk, FileChunk, iter_file_chunks
 from tokjax.corpus.records import MemoryChunk, gather
-from tokjax.corpus.tables import is_arrow_table
+from tokjax.corpus.tables import is_arrow_table, is_ray_dataset
 from tokjax.errors import InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def find_source_files(
         if checked:
             check_are_text(replace(source, paths=tuple(checked)))
         return source
-    if takes_records and is_arrow_table(source):
+    if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
         return None
     reject_tables(source, "source", takes_records=takes_records)
     is_iterable = isinstance(source, Iterable) and getattr(source, "ndim", 1) > 0

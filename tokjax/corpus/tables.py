@@ -399,3 +399,30 @@ def is_arrow_table(source: object) -> bool:
     has_columns = any(hasattr(source, name) for name in ("schema", "column_names", "columns"))
     readers = ("__arrow_c_stream__", "__arrow_c_array__", "scanner")
     return has_columns and any(hasattr(source, name) for name in readers)
+
+
+def is_ray_dataset(source: object) -> bool:
+    """Returns whether an object is a `ray.data.Dataset` or a `ray.data.DataIterator`."""
+    return hasattr(source, "iter_batches") and hasattr(source, "iter_rows") and hasattr(source, "materialize")
+
+
+def iter_ray_tables(dataset: Any, choose: Choose) -> Iterator[Any]:
+    """Yields the blocks of a dataset of Ray as tables of pyarrow, in their order.
+
+    Args:
+        dataset: a `ray.data.Dataset`, or a `ray.data.DataIterator`.
+        choose: function of the names of all columns that returns those to read.
+    """
+    schema = dataset.schema()
+    if schema is None:  # it has no rows
+        return
+    names = choose(schema.names)
+    if hasattr(dataset, "select_columns"):
+        dataset = dataset.select_columns(names)
+    context = dataset.context if hasattr(dataset, "context") else dataset.get_context()
+    options = context.execution_options
+    preserve_order, options.preserve_order = options.preserve_order, True
+    try:
+        yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+    finally:
+        options.preserve_order = preserve_order

@@ -36,6 +36,8 @@ from tokjax.corpus.tables import (
     drop_null_keys,
     find_ids_column,
     is_arrow_table,
+    is_ray_dataset,
+    iter_ray_tables,
     iter_table_records,
 )
 from tokjax.datasets.columns import IDS_KEY, convert_values, get_record_columns
@@ -558,6 +560,8 @@ def _iter_items(source: Any, reader: DocumentReader) -> Iterator[Any]:
     if is_arrow_table(source):
         yield from iter_table_records(source, reader.choose)
         return
+    if is_ray_dataset(source):
+        source = iter_ray_tables(source, reader.choose)
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
         for item in source:

@@ -178,9 +178,9 @@ def write_dataset(
 
     Args:
         source: files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
-            `(doc_id, record)` pairs with ids from 0 to 2**64 - 1; or a table (a `datasets.Dataset`, a table,
-            a dataset or a stream of record batches of pyarrow, a data frame) or an iterable of tables, whose
-            rows are records.
+            `(doc_id, record)` pairs with ids from 0 to 2**64 - 1; or a table (a `datasets.Dataset`, a
+            `ray.data.Dataset`, a table, a dataset or a stream of record batches of pyarrow, a data frame) or
+            an iterable of tables, whose rows are records.
             A record has a text or ids, and the values of side columns of the field. All files but plain text,
             CSV and TSV have values of side columns.
         field: field that determines the stored form of documents.
