@@ -343,8 +343,8 @@ class EncodedSegments(NamedTuple):
         ids: token ids, `int32`, shape `(num_tokens,)`.
         splits: index of the first id of each segment, then the number of ids, `int64`, shape
             `(segments + 1,)`.
-        begins_word: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`; `None` if it was
-            not requested.
+        begins_word: mask of the ids that begin a pre-token, `bool`, or by how much the index of their
+            pre-token exceeds that of the id before, `int32`; shape `(num_tokens,)`; `None` if not requested.
         spans: 0-based byte spans of the ids in their segments, `int64`, shape `(num_tokens, 2)`; `None` if
             the bytes of the tokens, concatenated, are the segment.
         corrections: overrides for tokens whose bytes differ from the text that they span, where `spans` is
@@ -353,7 +353,7 @@ class EncodedSegments(NamedTuple):
 
     ids: NDArray[np.int32]
     splits: NDArray[np.int64]
-    begins_word: NDArray[np.bool_] | None
+    begins_word: NDArray[Any] | None
     spans: NDArray[np.int64] | None = None
     corrections: Corrections = _NO_CORRECTIONS
 

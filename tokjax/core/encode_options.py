@@ -1,4 +1,4 @@
-"""Options that all encoding functions share: names, types and defaults.
+"""Options that all encoding functions share: names, types and defaults, and errors for wrong ones.
 
 `encode_batch_result` has all of them in its signature and documents each. Other functions accept a
 `TypedDict` of them and pass them on:
@@ -10,18 +10,22 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
-from tokjax.core.option_errors import check_options
+from tokjax._util.checks import check_names
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from tokjax.core.protocol import Special
     from tokjax.core.truncation import Truncation
 
+Generic = TypeVar("Generic")
 Params = ParamSpec("Params")
+Special: TypeAlias = Literal["all"] | Collection[str]
+"""Names of special tokens, or `"all"` for all of them."""
 Result = TypeVar("Result")
 
 
@@ -91,20 +95,44 @@ DEFAULTS: EncodeOptions = {
 }
 
 
-def accept_options(
-    options: type, **defaults: Any
-) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
-    """Decorates a function whose `**options` are the keys of a `TypedDict`.
+_BOTH = "encode_result and encode_to_array accept it"
+_UNSUPPORTED_BY_ENCODE = {
+    "max_length": _BOTH,
+    "truncation": _BOTH,
+    "truncation_side": _BOTH,
+    "is_pretokenized": _BOTH,
+    "assume_normalized": _BOTH,
+    "threads": _BOTH,
+    "return_offsets": "encode_result accepts it",
+    "return_masks": "encode_result accepts it",
+}
+"""Options that `encode` does not have, with the functions that accept them."""
 
-    An unknown option raises `TypeError`. `inspect.signature` and `help` show the options with their defaults
-    instead of `**options`.
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises `InvalidArgumentError` for an array, and for special tokens that are no names."""
+    for option, value in options.items():
+        if getattr(value, "shape", ()):
+            raise InvalidArgumentError(f"{option} must be one value, not the array {value!r:.100}")
+        if option in ("allowed_special", "disallowed_special") and not isinstance(value, str):
+            check_names(f"{option}, if it is not 'all',", value)
+
+
+def accept_options(
+    options: type | None = None, **defaults: Any
+) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
+    """Decorates a function with options, which may be `**options` of the keys of a `TypedDict`.
+
+    An unknown option raises `TypeError`. Other errors of Python or NumPy become errors that name the option:
+    options are only checked after an error, so calls are hardly slower. `inspect.signature` and `help` show
+    the options with their defaults instead of `**options`.
 
     Args:
-        options: the `TypedDict`.
+        options: the `TypedDict`; `None` if the function has no `**options`.
         **defaults: defaults of the function that differ from `DEFAULTS`, for the signature only.
     """
     documented_defaults = {**DEFAULTS, **defaults}
-    names = [name for name in DEFAULTS if name in options.__annotations__]
+    names = [name for name in DEFAULTS if name in getattr(options, "__annotations__", ())]
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         signature = inspect.signature(function)
@@ -138,3 +166,32 @@ def accept_options(
         return check_and_call
 
     return decorate
+
+
+def explain_unknown_options(generic: Generic) -> Generic:
+    """Decorates the generic function `encode`, so that errors for unknown options name it and advise another.
+
+    Without this, the error would name the implementation for the type of the tokenizer. The function that is
+    returned replaces the dispatcher of `singledispatch`, so calls are not slower than before.
+    """
+    function: Any = generic
+    name, dispatch, registry = function.__name__, function.dispatch, function.registry
+
+    @wraps(function)
+    def dispatch_and_call(*args: Any, **kwargs: Any) -> Any:
+        if not args:
+            return function(**kwargs)  # raises
+        try:
+            kind = args[0].__class__
+            implementation = registry.get(kind) or dispatch(kind)  # the first is faster than the second
+            return implementation(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            check_options(kwargs)
+            message = str(error)
+            unknown = next((key for key in kwargs if f"unexpected keyword argument {key!r}" in message), None)
+            if unknown is None:
+                raise
+            advice = f"; {_UNSUPPORTED_BY_ENCODE[unknown]}" if unknown in _UNSUPPORTED_BY_ENCODE else ""
+            raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{advice}") from None
+
+    return dispatch_and_call  # type: ignore[return-value]

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -29,8 +29,8 @@ from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
 from tokjax._util.display import short_repr
+from tokjax.core.encode_options import explain_unknown_options
 from tokjax.core.json_records import to_json_values
-from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.records import accept_results
 from tokjax.core.utf8 import check_error_handler, to_utf8
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tokjax.core.encode_options import Special
     from tokjax.core.records import TokenizationBatch, TokenizationResult
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
@@ -58,9 +59,6 @@ _ADAPTERS = {
 }
 BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
 """Tokens that stand for one byte, in vocabularies with byte fallback."""
-
-Special: TypeAlias = Literal["all"] | Collection[str]
-"""Names of special tokens, or `"all"` for all of them."""
 
 
 @singledispatch

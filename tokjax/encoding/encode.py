@@ -34,8 +34,7 @@ import numpy as np
 
 from tokjax._util.checks import check_choice, check_int, check_sequence
 from tokjax.core import protocol
-from tokjax.core.encode_options import EncodeOptions, SpecialOptions, accept_options
-from tokjax.core.option_errors import explain_options
+from tokjax.core.encode_options import EncodeOptions, SpecialOptions, accept_options, check_options
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.template import TokenSlices, apply_template
@@ -52,7 +51,7 @@ from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import TokenizationBatch, TokenizationResult
     from tokjax.core.template import TemplatePiece
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 
-@explain_options
 def encode_batch_result(
     tokenizer: Any,
     texts: Sequence[Text] | Sequence[Sequence[Text]],
@@ -121,9 +119,10 @@ def encode_batch_result(
         "threads": threads,
     }
     max_tokens = _check_truncation(max_length, truncation, truncation_side)
-    if pairs is None and max_tokens is None and not is_pretokenized:
+    if pairs is None and max_tokens is None and is_pretokenized is False:
         plain_texts: Any = texts
         return protocol.encode_texts(tokenizer, plain_texts, add_special_tokens=add_special_tokens, **options)
+    check_options({**options, "is_pretokenized": is_pretokenized, "add_special_tokens": add_special_tokens})
     pieces = resolve_template(tokenizer, pairs is not None, add_special_tokens)
     encoded = encode_without_template(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
     truncated_lengths = encoded.lengths

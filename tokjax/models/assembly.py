@@ -243,18 +243,24 @@ def compute_offsets_from_spans(
     return offsets
 
 
-def compute_word_ids(assembled: AssembledRows, begins_word: NDArray[np.bool_]) -> NDArray[np.int32]:
+def compute_word_ids(
+    assembled: AssembledRows, begins_word: NDArray[np.bool_ | np.int32]
+) -> NDArray[np.int32]:
     """Computes word ids: the running count of word beginnings in each row. A matched token is a word.
 
     Args:
         assembled: ids of all rows.
-        begins_word: mask of the ids of the segments that begin a word, `bool`.
+        begins_word: mask of the ids of the segments that begin a word, or the differences of their word ids.
 
     Returns:
         Word ids, `int32`, shape `(n,)`. Inserted tokens have the word id -1.
     """
-    begins = _flag_all_word_beginnings(assembled, begins_word)
-    word_ids = _compute_row_sums(begins.astype(np.int32), assembled.row_splits, first=-1)
+    steps = np.ones(len(assembled.ids), np.int32)
+    ordinary = np.ones(len(steps), bool)
+    ordinary[assembled.special_positions] = False
+    steps[assembled.inserted_positions] = 0
+    steps[ordinary] = begins_word
+    word_ids = _compute_row_sums(steps, assembled.row_splits, first=-1)
     word_ids[assembled.inserted_positions] = -1
     return word_ids
 
@@ -289,17 +295,6 @@ def _map_to_all_ids(assembled: AssembledRows, positions: NDArray[np.int64]) -> N
     """
     ordinary_before = assembled.special_positions - np.arange(len(assembled.special_positions))
     return positions + np.searchsorted(ordinary_before, positions, "right")
-
-
-def _flag_all_word_beginnings(assembled: AssembledRows, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Flags the ids that begin a word, `bool`, shape `(n,)`. Matched tokens do, inserted tokens do not."""
-    if not len(assembled.special_positions):
-        return begins_word
-    begins = np.ones(len(assembled.ids), bool)
-    begins[assembled.special_positions] = False
-    begins[begins] = begins_word
-    begins[assembled.matched_positions] = True
-    return begins
 
 
 def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:

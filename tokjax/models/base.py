@@ -64,8 +64,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.core.encode_options import SpecialOptions
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special, SpecialOptions
     from tokjax.core.records import OffsetsReference
     from tokjax.core.template import Template
     from tokjax.core.utf8 import Text
@@ -73,17 +72,20 @@ if TYPE_CHECKING:
     from tokjax.models.assembly import AssembledRows
 
 
-class TokenizerRecord(MethodHints):
-    """Base class of tokenizers that are frozen dataclasses with a vocabulary.
+class SegmentModel(MethodHints, ABC):
+    """Base class of tokenizers that encode segments of ordinary text: frozen dataclasses with a vocabulary.
 
-    A subclass inherits pickling, `get_vocabulary` and `fingerprint`. A subclass declared with
+    A subclass implements `encode_segments`, and inherits `get_vocabulary`, `encode_texts` and all functions
+    that are built on these, pickling and `fingerprint`. A subclass declared with
     `@dataclass(frozen=True, repr=False)` also inherits a `repr` with the vocabulary size and the special
-    tokens.
+    tokens. A subclass that normalizes texts also registers `normalize` and `map_offsets_to_input`.
 
     Attributes:
+        model: name of the type of tokenizer, as in the metadata of results.
         vocabulary: token ids and token bytes.
     """
 
+    model: ClassVar[str]
     vocabulary: Vocabulary
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
@@ -147,31 +149,6 @@ class TokenizerRecord(MethodHints):
             f"{type(self).__name__}(vocab_size={self.vocabulary.size}, {options}"
             f"special_tokens={self.vocabulary.special_repr})"
         )
-
-
-@protocol.get_vocabulary.register(TokenizerRecord)
-def _vocabulary(tokenizer: TokenizerRecord) -> Vocabulary:
-    return tokenizer.vocabulary
-
-
-@protocol.fingerprint.register(TokenizerRecord)
-def _fingerprint(tokenizer: TokenizerRecord) -> str:
-    return tokenizer._fingerprint
-
-
-class SegmentModel(TokenizerRecord, ABC):
-    """Base class of tokenizers that encode segments of ordinary text.
-
-    A subclass implements `encode_segments`, and inherits `get_vocabulary`, `encode_texts` and all functions
-    that are built on these. A subclass that normalizes texts also registers `normalize` and
-    `map_offsets_to_input`.
-
-    Attributes:
-        model: name of the type of tokenizer, as in the metadata of results.
-        vocabulary: token ids and token bytes.
-    """
-
-    model: ClassVar[str]
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -254,6 +231,32 @@ class SegmentModel(TokenizerRecord, ABC):
         """Returns a tokenizer that does not match some of `matched_special`."""
         return self
 
+    def find_split_names(self, allowed: frozenset[str]) -> frozenset[str]:
+        """Returns the special and added tokens at which texts are split; the model gets what is between them.
+
+        Returns a cached set of the vocabulary where possible, so that the caches of that set are used.
+
+        Args:
+            allowed: special tokens to recognize.
+        """
+        vocabulary = self.vocabulary
+        if not allowed:
+            return vocabulary.added_names
+        names = (
+            vocabulary.split_token_names
+            if allowed == vocabulary.special_names
+            else allowed | vocabulary.added_names
+        )
+        return share_names(names - vocabulary.unmatched_names if vocabulary.unmatched_names else names)
+
+    def select_encoder(
+        self,
+        allowed_special: Special,
+        disallowed_special: Special,  # noqa: ARG002 (used by overriding methods)
+    ) -> Callable[..., EncodedSegments]:
+        """Returns `encode_segments` of the tokenizer that `select_model` returns."""
+        return self.select_model(allowed_special).encode_segments
+
     def select_model(self, allowed_special: Special) -> Self:
         """Returns the tokenizer that encodes segments: one that makes no special token that is not allowed.
 
@@ -287,6 +290,16 @@ class SegmentModel(TokenizerRecord, ABC):
                 of its span.
         """
         return offsets
+
+
+@protocol.get_vocabulary.register(SegmentModel)
+def _vocabulary(tokenizer: SegmentModel) -> Vocabulary:
+    return tokenizer.vocabulary
+
+
+@protocol.fingerprint.register(SegmentModel)
+def _fingerprint(tokenizer: SegmentModel) -> str:
+    return tokenizer._fingerprint
 
 
 class JoiningModel(SegmentModel):
@@ -357,7 +370,7 @@ def split_rows(
     segments = as_segments(texts)
     reject_special_in_texts(segments.texts, disallowed)
     before, after = vocabulary.template_token_ids if add_special_tokens else ((), ())
-    split_token_names = _get_split_tokens(vocabulary, allowed)
+    split_token_names = tokenizer.find_split_names(allowed)
     if not split_token_names:
         if normalizes:
             segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
@@ -400,21 +413,6 @@ def _normalize_names(tokenizer: SegmentModel, segments: Segments, names: frozens
     return segments._replace(texts=["".join(changed.get(piece, piece) for piece in row) for row in rows])
 
 
-def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
-    """Returns the tokens at which texts are split.
-
-    Returns a cached set of the vocabulary where possible, so that the caches of that set are used.
-    """
-    if not allowed:
-        return vocabulary.added_names
-    names = (
-        vocabulary.split_token_names
-        if allowed == vocabulary.special_names
-        else allowed | vocabulary.added_names
-    )
-    return share_names(names - vocabulary.unmatched_names if vocabulary.unmatched_names else names)
-
-
 def _reject_made_tokens(
     tokenizer: SegmentModel, ids: NDArray[np.int32], allowed_special: Special, disallowed_special: Special
 ) -> None:
@@ -422,8 +420,8 @@ def _reject_made_tokens(
     vocabulary, names = tokenizer.vocabulary, tokenizer.made_names
     if not names or not (is_special := vocabulary.is_special.take(ids)).any():
         return
-    made = set(ids[is_special].tolist())
     allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
+    made = set(ids[is_special].tolist()) - {vocabulary.special[name] for name in allowed}
     for name in sorted(names - allowed):
         if vocabulary.get_id(name) not in made:
             continue
@@ -483,8 +481,8 @@ def _encode_texts(
         disallowed_special=disallowed_special,
     )
     num_threads = resolve_num_threads(threads)
-    model = tokenizer.select_model(allowed_special)
-    encoded = model.encode_segments(split.segments, num_threads, sources=bool(return_offsets))
+    encode_segments = tokenizer.select_encoder(allowed_special, disallowed_special)
+    encoded = encode_segments(split.segments, num_threads, sources=bool(return_offsets))
     _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
     return make_batch(
         tokenizer,
@@ -516,7 +514,8 @@ def encode_ids(
     if protocol.encode_texts.dispatch(type(tokenizer)) is not _encode_texts:
         return protocol.encode.dispatch(object)(tokenizer, text, **options)
     segments, rows, _ = split_rows(tokenizer, [text], **options)
-    encoded = tokenizer.select_model(allowed_special).encode_segments(segments, sources=False)
+    encode_segments = tokenizer.select_encoder(allowed_special, disallowed_special)
+    encoded = encode_segments(segments, sources=False)
     _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.merge_rules import MergeRules
     from tokjax.bpe.pre_tokenizers import FillingPreTokenizer
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.utf8 import Text
 
 BPE = TypeVar("BPE", bound="BPEModel")

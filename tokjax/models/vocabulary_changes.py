@@ -31,7 +31,7 @@ from tokjax.core.vocabulary import (
     make_vocabulary,
 )
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.models.base import SegmentModel, TokenizerRecord
+from tokjax.models.base import SegmentModel
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.characters import ByteTokenizer, CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", str, bytes)
 Model = TypeVar("Model", bound=SegmentModel)
-Record = TypeVar("Record", bound=TokenizerRecord)
 
 
 @singledispatch
@@ -377,7 +376,7 @@ def with_template(
 
 
 def with_roles(
-    tokenizer: Record,
+    tokenizer: Model,
     *,
     bos_token: str | None = None,
     eos_token: str | None = None,
@@ -385,7 +384,7 @@ def with_roles(
     cls_token: str | None = None,
     sep_token: str | None = None,
     mask_token: str | None = None,
-) -> Record:
+) -> Model:
     """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
 
     Args:
@@ -408,7 +407,7 @@ def with_roles(
     >>> mask_id(tokenizer)
     1
     """
-    if not isinstance(tokenizer, TokenizerRecord):
+    if not isinstance(tokenizer, SegmentModel):
         raise UnsupportedTokenizerError(
             f"with_roles needs a tokenizer that tokjax loads or makes, not a {type(tokenizer).__name__}"
         )
@@ -423,7 +422,7 @@ def with_roles(
     return replace_roles(tokenizer, overrides)
 
 
-def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Record:
+def replace_roles(tokenizer: Model, overrides: Mapping[Role, str | None]) -> Model:
     """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
 
     Args:

@@ -31,7 +31,7 @@ from tokjax.datasets.dataset_types import RawTextDataset
 from tokjax.datasets.loaders.base import Loader
 from tokjax.encoding.encode import encode_batch_result
 from tokjax.errors import DatasetIncompleteError, InvalidArgumentError, TokjaxError
-from tokjax.models.base import TokenizerRecord
+from tokjax.models.base import SegmentModel
 from tokjax.reports.batch_positions import read_positions
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def render_html(value: Any) -> str | None:
         The HTML, or `None` for a value without rows of ids, or whose rows would be downloaded.
     """
     try:
-        if isinstance(value, TokenizerRecord):
+        if isinstance(value, SegmentModel):
             return replace(show_batch(_list_tokens(value), value), title=repr(value), notes=())._repr_html_()
         if not isinstance(value, (Dataset, Loader)):
             return show_batch(value, max_rows=_NOTEBOOK_ROWS)._repr_html_()
@@ -219,7 +219,7 @@ def render_html(value: Any) -> str | None:
         return None
 
 
-def _list_tokens(tokenizer: TokenizerRecord) -> Ragged:
+def _list_tokens(tokenizer: SegmentModel) -> Ragged:
     """Returns the ids of the special tokens in one row, and of the first other tokens in another."""
     vocabulary = tokenizer.vocabulary
     special = set(vocabulary.special.values())
