@@ -36,7 +36,6 @@ from tokjax._util.checks import check_choice, check_int, check_sequence
 from tokjax.core import protocol
 from tokjax.core.encode_options import EncodeOptions, SpecialOptions, accept_options, check_options
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.records import make_batch_without_copy
 from tokjax.core.template import TokenSlices, apply_template
 from tokjax.core.truncation import (
     TRUNCATIONS,
@@ -225,12 +224,8 @@ class EncodedTexts(NamedTuple):
             slices: the tokens of the first text of each row of the result and, for pairs, of the second.
             pieces: the template, as `resolve_template` returns it.
         """
-        return make_batch_without_copy(
-            apply_template(self.batch.ragged, slices, pieces, self.vocabulary.get_id),
-            self.batch.metadata,
-            self.vocabulary.get_token_strings,
-            has_attention_mask=self.batch.has_attention_mask,
-        )
+        ragged = apply_template(self.batch.ragged, slices, pieces, self.vocabulary.get_id)
+        return self.batch.replace_columns(ragged)
 
 
 def encode_without_template(
@@ -417,9 +412,4 @@ def assign_word_ids(
         word_ids[tokens] = np.searchsorted(ends, offsets[:, 0] - 1, "right")
         # A token with an empty span can start at the end of the text, which is the end of the last word.
         np.minimum(word_ids[tokens], len(ends) - 1, out=word_ids[tokens])
-    return make_batch_without_copy(
-        batch.ragged._replace(word_ids=word_ids),
-        batch.metadata,
-        protocol.get_vocabulary(tokenizer).get_token_strings,
-        has_attention_mask=batch.has_attention_mask,
-    )
+    return batch.replace_columns(batch.ragged._replace(word_ids=word_ids))

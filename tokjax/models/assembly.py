@@ -210,36 +210,29 @@ def compute_offsets_from_spans(
         assembled: ids of all rows.
         encoded: ids of the segments, with spans.
         rows: special and added tokens between and around the segments.
-        nbytes: number of bytes of each segment, `int64`, shape `(segments,)`.
+        nbytes: number of bytes of each segment, `int64`, shape `(segments,)`; any array without matched
+            tokens.
 
     Returns:
         1-based half-open byte offsets, `int64`, shape `(n, 2)`. Inserted tokens have the offsets `(0, 0)`.
     """
     assert encoded.spans is not None
-    if len(nbytes) == 1:  # faster, for single texts
-        offsets = np.zeros((len(assembled.ids), 2), np.int64)
-        offsets[len(rows.before) : len(rows.before) + len(encoded.spans)] = encoded.spans + 1
-        return offsets
-    row_of_segment = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row + 1)
-    row_of_matched = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row)
-    matched_bytes_before = make_row_splits(rows.matched_nbytes)
-    # Start of each segment in the concatenation of all rows: the bytes of the segments and of the matched
-    # tokens before it. Segment i of row r has i - r matched tokens before it, since each row has one segment
-    # more than it has matched tokens.
-    starts = np.cumsum(nbytes) - nbytes + matched_bytes_before[np.arange(len(nbytes)) - row_of_segment]
-    first_segment = np.cumsum(rows.matched_per_row + 1) - rows.matched_per_row - 1
-    starts -= starts[first_segment][row_of_segment]  # relative to the start of the row
+    starts = np.ones(len(encoded.splits) - 1, np.int64)  # position of the start of each segment in its row
+    row_splits = make_row_splits(rows.matched_per_row + 1)
+    follows_matched = np.ones(len(starts), bool)
+    follows_matched[row_splits[:-1]] = False
+    if len(rows.matched_ids):
+        steps = nbytes.copy()
+        steps[follows_matched] += rows.matched_nbytes
+        starts = _compute_row_sums(steps, row_splits, first=1) - nbytes
     offsets = np.zeros((len(assembled.ids), 2), np.int64)
     ordinary = np.ones(len(assembled.ids), bool)
     ordinary[assembled.special_positions] = False
-    shift = np.repeat(starts + 1, np.diff(encoded.splits))
+    shift = np.repeat(starts, np.diff(encoded.splits))
     for side in (0, 1):  # one column at a time: faster than a broadcast over both
         offsets[:, side][ordinary] = encoded.spans[:, side] + shift
-    before = np.arange(len(row_of_matched)) + row_of_matched  # the segment before each matched token
-    matched_starts = 1 + starts[before] + nbytes[before]
-    offsets[assembled.matched_positions] = np.stack(
-        [matched_starts, matched_starts + rows.matched_nbytes], axis=1
-    )
+    stops = starts[follows_matched]
+    offsets[assembled.matched_positions] = np.stack([stops - rows.matched_nbytes, stops], axis=1)
     return offsets
 
 
@@ -263,13 +256,6 @@ def compute_word_ids(
     word_ids = _compute_row_sums(steps, assembled.row_splits, first=-1)
     word_ids[assembled.inserted_positions] = -1
     return word_ids
-
-
-def compute_sequence_ids(assembled: AssembledRows) -> NDArray[np.int32]:
-    """Computes the sequence ids of single texts, `int32`, shape `(n,)`: 0, and -1 for inserted tokens."""
-    sequence_ids = np.zeros(len(assembled.ids), np.int32)
-    sequence_ids[assembled.inserted_positions] = -1
-    return sequence_ids
 
 
 def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import fields
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
@@ -47,7 +47,6 @@ from tokjax.models.assembly import (
     assemble,
     compute_concatenated_offsets,
     compute_offsets_from_spans,
-    compute_sequence_ids,
     compute_word_ids,
     insert_around,
 )
@@ -70,6 +69,10 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.models.assembly import AssembledRows
+
+
+_SOURCE_COLUMNS = ("offsets", "word_ids", "sequence_ids")
+_MASK_COLUMNS = ("special_tokens_mask", "token_type_ids")
 
 
 class SegmentModel(MethodHints, ABC):
@@ -549,16 +552,9 @@ def make_batch(
         threads: number of threads.
     """
     assembled = assemble(encoded, split.rows)
-    functions: dict[str, Callable[[], NDArray[Any]]] = {}
-    if return_offsets:
-        functions |= _make_source_functions(tokenizer, split, encoded, assembled, threads)
-    if return_masks:
-        functions["special_tokens_mask"] = partial(
-            _compute_special_tokens_mask, tokenizer.vocabulary, assembled
-        )
-        functions["token_type_ids"] = partial(
-            _compute_type_ids, tokenizer.vocabulary.template, split.rows, assembled
-        )
+    nbytes = np.zeros(0, np.int64)
+    if return_offsets and encoded.spans is not None and split.matched:
+        nbytes = np.fromiter(map(len, split.segments.encode()), np.int64)
     metadata = tokenizer.result_metadata
     if assume_normalized:
         metadata = dataclasses.replace(metadata, offsets_reference="input_text")
@@ -567,53 +563,56 @@ def make_batch(
         metadata,
         tokenizer.vocabulary.get_token_strings,
         has_attention_mask=return_masks,
-        functions=functions,
+        lazy=_SOURCE_COLUMNS * return_offsets + _MASK_COLUMNS * return_masks,
+        compute=_Columns(tokenizer, split.rows, split.matched, encoded, assembled, nbytes, threads).compute,
     )
 
 
-def _make_source_functions(
-    tokenizer: SegmentModel,
-    split: SplitRows,
-    encoded: EncodedSegments,
-    assembled: AssembledRows,
-    threads: int,
-) -> dict[str, Callable[[], NDArray[Any]]]:
-    """Returns functions that compute the columns `offsets`, `word_ids` and `sequence_ids`.
+class _Columns(NamedTuple):
+    """Columns of a batch, which are computed when they are first read. The texts are not needed any more.
 
-    They hold the arrays that they need, and not the texts.
+    Attributes:
+        tokenizer: tokenizer that encoded the segments.
+        rows: special and added tokens between and around the segments.
+        matched: bytes of text that each matched token spans.
+        encoded: ids of the segments, with their sources if these are columns.
+        assembled: ids of all rows.
+        nbytes: number of bytes of each segment, if its ids have spans and tokens were matched.
+        threads: number of threads.
     """
-    rows, matched = split.rows, split.matched
-    if encoded.spans is None:
-        compute_offsets = partial(
-            compute_concatenated_offsets,
-            assembled,
-            encoded.corrections,
-            rows,
-            tokenizer.text_byte_lengths,
-            threads,
-        )
-    else:
-        texts, hold_bytes, _ = split.segments
-        nbytes = np.fromiter((len(encode_segment(text, hold_bytes)) for text in texts), np.int64)
-        compute_offsets = partial(compute_offsets_from_spans, assembled, encoded, rows, nbytes)
 
-    def compute_adjusted_offsets() -> NDArray[np.int64]:
-        matched_by_position = dict(zip(assembled.matched_positions.tolist(), matched, strict=True))
-        return tokenizer.adjust_offsets(assembled.ids, compute_offsets(), matched_by_position)
+    tokenizer: SegmentModel
+    rows: RowLayout
+    matched: Sequence[bytes]
+    encoded: EncodedSegments
+    assembled: AssembledRows
+    nbytes: NDArray[np.int64]
+    threads: int
 
-    assert encoded.begins_word is not None
-    return {
-        "offsets": compute_adjusted_offsets,
-        "word_ids": partial(compute_word_ids, assembled, encoded.begins_word),
-        "sequence_ids": partial(compute_sequence_ids, assembled),
-    }
+    def compute(self, name: str) -> NDArray[Any]:
+        """Computes a column, shape `(n,)`, or `(n, 2)` for offsets."""
+        if name == "offsets":
+            return self._compute_offsets()
+        if name == "word_ids":
+            assert self.encoded.begins_word is not None
+            return compute_word_ids(self.assembled, self.encoded.begins_word)
+        if name == "token_type_ids":
+            return _compute_type_ids(self.tokenizer.vocabulary.template, self.rows, self.assembled)
+        column = np.zeros(len(self.assembled.ids), np.int32)  # sequence ids
+        if name == "special_tokens_mask":  # ids of ordinary text can be special too: `[UNK]` is
+            column += self.tokenizer.vocabulary.is_special.take(self.assembled.ids)
+        column[self.assembled.inserted_positions] = 1 if name == "special_tokens_mask" else -1
+        return column
 
-
-def _compute_special_tokens_mask(vocabulary: Vocabulary, assembled: AssembledRows) -> NDArray[np.int32]:
-    """Computes the mask of special tokens. Ids of ordinary text can be special too: `[UNK]` is."""
-    mask = vocabulary.is_special.take(assembled.ids).astype(np.int32)
-    mask[assembled.inserted_positions] = 1  # also added tokens that are not special
-    return mask
+    def _compute_offsets(self) -> NDArray[np.int64]:
+        assembled, encoded, rows = self.assembled, self.encoded, self.rows
+        if encoded.spans is None:
+            nbytes = self.tokenizer.text_byte_lengths
+            offsets = compute_concatenated_offsets(assembled, encoded.corrections, rows, nbytes, self.threads)
+        else:
+            offsets = compute_offsets_from_spans(assembled, encoded, rows, self.nbytes)
+        matched = dict(zip(assembled.matched_positions.tolist(), self.matched, strict=True))
+        return self.tokenizer.adjust_offsets(assembled.ids, offsets, matched)
 
 
 def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledRows) -> NDArray[np.int32]:

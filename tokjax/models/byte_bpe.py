@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -252,70 +252,52 @@ def _map_offsets_to_input(tokenizer: ByteLevelBPE, text: Text, offsets: ArrayLik
     return map_spans_back(align_nfc(text, tokenizer.vocabulary.split_token_names), spans)
 
 
-@dataclass(eq=False, repr=False)
-class _ShortTextColumns:
-    """Columns of one text in which no special or added token is matched.
-
-    Offsets are computed without a batch, because most callers read them. All other columns are those of a
-    batch of one text.
-
-    Attributes:
-        tokenizer: tokenizer of the text. The bytes of its tokens, concatenated, are the text.
-        text: the text.
-        ids: ids of the text, with those that the template inserts, `int32`, shape `(n,)`.
-        add_special_tokens: as in `encode_result`, like all other options.
-        return_offsets: as in `encode_result`.
-        return_masks: as in `encode_result`.
-    """
-
-    tokenizer: ByteLevelBPE
-    text: Text
-    ids: NDArray[np.int32]
-    add_special_tokens: bool
-    return_offsets: bool
-    return_masks: bool
-
-    def __call__(self, name: str) -> Any:
-        """Returns a column, `None` if it was not requested. Arrays are read-only."""
-        if name == "offsets" and self.return_offsets:
-            return self._compute_offsets()
-        return getattr(self._batch_result, name)
-
-    def _compute_offsets(self) -> NDArray[np.int64]:
-        """Computes the offsets as running sums of token lengths, as `tokjax.models.assembly` describes."""
-        ids, vocabulary = self.ids, self.tokenizer.vocabulary
-        before, after = map(len, vocabulary.template_token_ids) if self.add_special_tokens else (0, 0)
-        stop = len(ids) - after
-        lengths = self.tokenizer.text_byte_lengths.take(ids)
-        lengths[:before] = lengths[stop:] = 0
-        offsets = np.empty((len(ids), 2), np.int64)
-        np.cumsum(lengths, out=offsets[:, 1])
-        np.subtract(offsets[:, 1], lengths, out=offsets[:, 0])
-        offsets += 1
-        offsets[:before] = offsets[stop:] = 0  # the sentinel
-        return freeze(self.tokenizer.adjust_offsets(ids, offsets, {}))
-
-    @cached_property
-    def _batch_result(self) -> TokenizationResult:
-        return protocol.encode_texts(
-            self.tokenizer,
-            [self.text],
-            add_special_tokens=self.add_special_tokens,
-            return_offsets=self.return_offsets,
-            return_masks=self.return_masks,
-        )[0]
-
-
 @protocol.encode_short_result.register(ByteLevelBPE)
 def _encode_short_result(
     tokenizer: ByteLevelBPE, text: Text, *, add_special_tokens: bool, return_offsets: bool, return_masks: bool
 ) -> TokenizationResult | None:
+    """Encodes a text in which no special or added token is matched.
+
+    Offsets are computed without a batch, because most callers read them. All other columns are those of a
+    batch of one text.
+    """
     parts = tokenizer.encode_short(text, add_special_tokens=add_special_tokens)
     if parts is None:
         return None
     ids = join_ids_read_only(parts)
-    columns = _ShortTextColumns(tokenizer, text, ids, add_special_tokens, return_offsets, return_masks)
-    return make_result_without_copy(ids, tokenizer.result_metadata, columns)
+    encode_batch = cache(
+        partial(
+            protocol.encode_texts,
+            tokenizer,
+            [text],
+            add_special_tokens=add_special_tokens,
+            return_offsets=return_offsets,
+            return_masks=return_masks,
+        )
+    )
+
+    def compute(name: str) -> Any:
+        if name == "offsets" and return_offsets:
+            return _compute_short_offsets(tokenizer, ids, add_special_tokens)
+        return getattr(encode_batch()[0], name)
+
+    return make_result_without_copy(ids, tokenizer.result_metadata, compute)
+
+
+def _compute_short_offsets(
+    tokenizer: ByteLevelBPE, ids: NDArray[np.int32], add_special_tokens: bool
+) -> NDArray[np.int64]:
+    """Computes the offsets as running sums of token lengths, as `tokjax.models.assembly` describes."""
+    before, after = map(len, tokenizer.vocabulary.template_token_ids) if add_special_tokens else (0, 0)
+    stop = len(ids) - after
+    lengths = tokenizer.text_byte_lengths.take(ids)
+    lengths[:before] = lengths[stop:] = 0
+    offsets = np.empty((len(ids), 2), np.int64)
+    np.cumsum(lengths, out=offsets[:, 1])
+    np.subtract(offsets[:, 1], lengths, out=offsets[:, 0])
+    offsets += 1
+    offsets[:before] = offsets[stop:] = 0  # the sentinel
+    return freeze(tokenizer.adjust_offsets(ids, offsets, {}))
 
 
 @pre_tokenize.register(ByteLevelBPE)
