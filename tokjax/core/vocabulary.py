@@ -100,6 +100,10 @@ class Vocabulary:
         values = (getattr(self, field.name) for field in fields(self))
         return make_vocabulary, tuple(dict(one) if isinstance(one, Mapping) else one for one in values)
 
+    def change(self, **values: Any) -> Vocabulary:
+        """Returns a checked copy in which some fields have other values."""
+        return make_vocabulary(**{each.name: getattr(self, each.name) for each in fields(self)} | values)
+
     def __hash__(self) -> int:
         """Computes a hash that is equal for equal vocabularies."""
         return hash((len(self.ordinary), tuple(self.special.items()), self.size))
@@ -370,7 +374,8 @@ def make_vocabulary(
         if not can_have_role(name, role, ordinary, special):
             raise InvalidArgumentError(
                 f"{role}_token is {name!r}, which is not among the special tokens {list(special)}; "
-                f"add it: special_tokens={{{name!r}: ID, ...}}"
+                f"add it: special_tokens={{{name!r}: ID, ...}}, or extend_vocabulary(tokenizer, [{name!r}], "
+                "special=True)"
             )
     if explicit_template is not None:
         explicit_template.check_tokens(special, added_tokens or {})

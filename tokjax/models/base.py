@@ -453,7 +453,7 @@ def _make_special(tokenizer: SegmentModel, names: frozenset[str]) -> SegmentMode
     duplicates |= {name: ids[name] for name in names & tokenizer.symbols}
     ordinary = {token: id_ for token, id_ in old.ordinary.items() if id_ not in moved}
     special = {**old.special, **ids}
-    vocabulary = dataclasses.replace(old, ordinary=ordinary, special=special, duplicate_token_ids=duplicates)
+    vocabulary = old.change(ordinary=ordinary, special=special, duplicate_token_ids=duplicates)
     if merges := getattr(tokenizer, "merges", None):  # text must not become one of them
         forms = {*names, *map(str.encode, names)}
         kept = tuple(each for each in merges if forms.isdisjoint((*each, each[0] + each[1])))
