@@ -177,10 +177,7 @@ from .models.characters import (
     byte_level as byte_level,
     char_level as char_level,
 )
-from .models.custom_splitter import (
-    from_callable as from_callable,
-)
-from .models.metaspace_bpe import (
+from .models.metaspace import (
     metaspace_bpe as metaspace_bpe,
 )
 from .models.sentencepiece import (
@@ -196,6 +193,7 @@ from .models.word_bpe import (
     word_bpe as word_bpe,
 )
 from .models.wordpiece import (
+    from_callable as from_callable,
     word_level as word_level,
     wordpiece as wordpiece,
 )

@@ -29,7 +29,7 @@ from tokjax.formats.tokenizer_files import parse_json_object
 from tokjax.models import (  # noqa: F401
     byte_bpe,
     characters,
-    metaspace_bpe,
+    metaspace,
     sentencepiece,
     unigram,
     word_bpe,

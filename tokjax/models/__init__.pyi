@@ -1,17 +1,12 @@
-from .bpe_base import (
-    with_dropout as with_dropout,
-)
 from .byte_bpe import (
     ByteLevelBPE as ByteLevelBPE,
+    with_dropout as with_dropout,
 )
 from .characters import (
     ByteTokenizer as ByteTokenizer,
     CharTokenizer as CharTokenizer,
 )
-from .custom_splitter import (
-    CallableTokenizer as CallableTokenizer,
-)
-from .metaspace_bpe import (
+from .metaspace import (
     MetaspaceBPE as MetaspaceBPE,
 )
 from .sentencepiece import (
@@ -28,6 +23,7 @@ from .word_bpe import (
     WordBPE as WordBPE,
 )
 from .wordpiece import (
+    CallableTokenizer as CallableTokenizer,
     WordLevelTokenizer as WordLevelTokenizer,
     WordPieceTokenizer as WordPieceTokenizer,
 )

@@ -27,6 +27,7 @@ from tokjax._util.cache_exchange import is_copying_to_worker
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_choice, check_text, check_texts
 from tokjax._util.display import render_html
 from tokjax._util.threads import resolve_num_threads
+from tokjax.bpe.array_engine import join_ids
 from tokjax.bpe.chunks import EncodedSegments, Segments, as_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
@@ -219,6 +220,15 @@ class SegmentModel(MethodHints, ABC):
             threads: number of threads.
             sources: whether to compute word beginnings and spans, which offsets and word ids need.
         """
+
+    def encode_short(
+        self,
+        text: Any,  # noqa: ARG002 (used by overriding methods)
+        *,
+        add_special_tokens: bool,  # noqa: ARG002
+    ) -> list[bytes] | None:
+        """Returns the ids of a short text for `join_ids`, or `None` if another path has to encode it."""
+        return None
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -508,6 +518,10 @@ def encode_ids(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     """Encodes one text to ids, as `encode` does, without building a batch and its records."""
+    if allowed_special == () and disallowed_special == "all":
+        short = tokenizer.encode_short(text, add_special_tokens=add_special_tokens)
+        if short is not None:
+            return join_ids(short)
     check_text(text, "text", MANY_TEXTS_ADVICE)
     options: dict[str, Any] = {
         "add_special_tokens": add_special_tokens,

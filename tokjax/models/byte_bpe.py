@@ -1,15 +1,22 @@
-"""Byte-level BPE tokenizers: any text can be encoded, and decoding returns the same bytes."""
+"""Byte-level BPE tokenizers: any text can be encoded, and decoding returns the same bytes.
+
+Also the base class of BPE tokenizers, with their engine, dropout and a fast path for short texts, and the
+treatment of spaces at the start and end of tokens.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from tokjax.bpe.array_engine import join_ids_read_only
+from tokjax._util.checks import check_float, check_int
+from tokjax.bpe.array_engine import ArrayEngine, DropoutEngine, ids_to_bytes, join_ids_read_only
+from tokjax.bpe.chunks import Corrections
 from tokjax.bpe.dropout import Dropout
 from tokjax.bpe.merge_rules import (
     MergeRules,
@@ -22,19 +29,13 @@ from tokjax.core import protocol
 from tokjax.core.json_records import register_record
 from tokjax.core.protocol import PreTokens, group_by_word, pre_tokenize
 from tokjax.core.records import freeze, make_result_without_copy
+from tokjax.core.utf8 import count_bytes, is_encodable
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
-from tokjax.errors import InvalidArgumentError
-from tokjax.models.bpe_base import BPEModel
-from tokjax.models.metaspace import (
-    TokenSpaces,
-    TrimOffsets,
-    compute_prefix_corrections,
-    count_token_spaces,
-    prepend_spaces,
-)
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.models.base import SegmentModel
 from tokjax.pretokenize.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
-from tokjax.pretokenize.special_tokens import check_special_names
+from tokjax.pretokenize.special_tokens import WHITE_SPACE, check_special_names, find_shared_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +43,232 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import EncodedSegments, Segments
+    from tokjax.bpe.pre_tokenizers import FillingPreTokenizer
     from tokjax.core.records import TokenizationResult
     from tokjax.core.utf8 import Text
 
+BPE = TypeVar("BPE", bound="BPEModel")
 Normalizer = Literal["nfc"]
+TrimOffsets = Literal["all", "but_first"]
+_MAX_SEED = 2**64 - 1
+
+
+class BPEModel(SegmentModel):
+    """Tokenizer that merges the pre-tokens of a text.
+
+    Attributes:
+        dropout: probability that a merge is dropped in a step, and the seed of these decisions; `None`
+            without dropout. See `with_dropout`.
+    """
+
+    dropout: Dropout | None
+
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+            InvalidArgumentError: an option is invalid.
+        """
+        super().__post_init__()
+        if self.dropout is not None:
+            if not isinstance(self.dropout, (tuple, list)) or len(self.dropout) != len(Dropout._fields):
+                raise InvalidArgumentError(
+                    f"dropout must be a probability and a seed, or None, not {self.dropout!r}; call "
+                    "with_dropout(tokenizer, PROBABILITY, seed=SEED)"
+                )
+            probability = check_float("dropout", self.dropout[0], minimum=0, maximum=1)
+            seed = check_int("seed", self.dropout[1], minimum=0, maximum=_MAX_SEED)
+            vars(self)["dropout"] = Dropout(probability, seed)
+
+    @property
+    @abstractmethod
+    def rules(self) -> MergeRules:
+        """Merge rules of the tokenizer, built when first used."""
+
+    @abstractmethod
+    def _make_pre_tokenizer(self) -> FillingPreTokenizer:
+        """Returns the pre-tokenizer of the engine."""
+
+    @cached_property
+    def _plain_engine(self) -> ArrayEngine:
+        """Engine without dropout."""
+        return ArrayEngine(self.rules, self._make_pre_tokenizer())
+
+    @cached_property
+    def _engine(self) -> ArrayEngine:
+        # With probability 0 nothing is random, and pre-tokens that are tokens need no merging.
+        if self.dropout is None or not self.dropout.probability:
+            return self._plain_engine
+        return DropoutEngine(self._plain_engine, self.dropout)
+
+    @abstractmethod
+    def _prepare_short(self, text: str) -> str | None:
+        """Returns a short text as the engine encodes it, or `None` if it needs more than `replace`.
+
+        The text has no lone surrogates, and no special or added token begins in it.
+        """
+
+    def encode_short(self, text: Any, *, add_special_tokens: bool) -> list[bytes] | None:
+        """Returns the ids of a short text for `join_ids`, or `None` if another path has to encode it."""
+        if not self._has_short_path:
+            return None
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf-8")
+            except UnicodeDecodeError:
+                return None
+        if not isinstance(text, str) or len(text) > ArrayEngine.few_characters:
+            return None  # an error message may follow
+        for beginning in self._special_beginnings:  # faster than any()
+            if beginning in text:
+                return None
+        prepared = self._prepare_short(text) if text.isascii() or is_encodable(text) else None
+        if prepared is None:
+            return None
+        before, after = self._template_ids if add_special_tokens else (b"", b"")
+        return self._engine.encode_short(prepared, before, after)
+
+    @cached_property
+    def _has_short_path(self) -> bool:
+        # A subclass of a type may encode differently.
+        return self.dropout is None and "_prepare_short" in vars(type(self))
+
+    @cached_property
+    def _special_beginnings(self) -> tuple[str, ...]:
+        return find_shared_prefixes(self.vocabulary.split_token_names)
+
+    @cached_property
+    def _template_ids(self) -> tuple[bytes, bytes]:
+        """Ids that the template inserts before and after a text, as the bytes of `int32` arrays."""
+        before, after = map(ids_to_bytes, self.vocabulary.template_token_ids)
+        return before, after
+
+
+def with_dropout(tokenizer: BPE, dropout: float, *, seed: int) -> BPE:
+    """Returns a BPE tokenizer that encodes like another one, but with BPE dropout.
+
+    BPE dropout (Provilkov et al., 2020) regularizes training by random segmentations: in each step of merging
+    a pre-token, each possible merge is dropped with a probability. Decoding does not change. The result can
+    be used wherever a tokenizer can. It shares the tables of `tokenizer` and is made in microseconds, so make
+    one per epoch, each with another seed.
+
+    The segmentation of a text is a pure function of `tokenizer`, text, `dropout` and `seed`. It does not
+    depend on other texts, threads or processes. The occurrences of a pre-token are segmented independently,
+    in one text and in different ones; equal texts are segmented alike.
+
+    Args:
+        tokenizer: a `ByteLevelBPE` or `MetaspaceBPE`; its `ignore_merges` has no effect with dropout. A
+            dropout that it has is replaced.
+        dropout: probability, from 0 to 1; 0.1 is usual. With 0, the ids are those of `tokenizer`. With 1,
+            nothing is merged: each byte is a token, or each character of the vocabulary for a `MetaspaceBPE`.
+        seed: seed of the random decisions, from 0 to 2**64 - 1.
+
+    Raises:
+        InvalidArgumentError: an option is invalid.
+        UnsupportedTokenizerError: the tokenizer has another type.
+
+    >>> from tokjax import byte_level_bpe, tokenize
+    >>> ranks = {bytes([i]): i for i in range(256)} | {b"lo": 256, b"low": 257}
+    >>> tokenizer = byte_level_bpe(ranks)
+    >>> tokenize(tokenizer, "low low low")
+    ['low', ' ', 'low', ' ', 'low']
+    >>> tokenize(with_dropout(tokenizer, 0.3, seed=1), "low low low")
+    ['l', 'o', 'w', ' ', 'low', ' ', 'low']
+    """
+    if not isinstance(tokenizer, BPEModel):
+        raise UnsupportedTokenizerError(
+            f"with_dropout needs a ByteLevelBPE or MetaspaceBPE, not a {type(tokenizer).__name__}; for a "
+            "SentencePiece model use sample_encode"
+        )
+    changed = tokenizer._change(dropout=Dropout(dropout, seed), _plain_engine=tokenizer._plain_engine)
+    BPEModel.__post_init__(changed)
+    return changed
+
+
+def prepend_spaces(segments: Segments) -> Segments:
+    """Returns segments with a space before each one that is not empty and does not begin with a space."""
+    texts = [text if not text or text.startswith(" ") else " " + text for text in segments.texts]
+    return segments._replace(texts=texts)
+
+
+def compute_prefix_corrections(
+    encoded: EncodedSegments, segments: Segments, spaced_segments: Segments, byte_lengths: NDArray[np.int64]
+) -> Corrections:
+    """Computes the length corrections for the first ids of segments that got a space prepended.
+
+    The prepended space is not in the text, so the first token spans one byte less than it has. If the space
+    is a separate token, its span is empty.
+
+    Args:
+        encoded: ids of the segments with prepended spaces.
+        segments: segments as they are in the text.
+        spaced_segments: the same segments, with a space before some of them.
+        byte_lengths: number of bytes per token id, `int64`, shape `(size,)`.
+    """
+    has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, spaced_segments.texts, strict=True))
+    prefixed = np.flatnonzero(np.fromiter(has_prefix, bool, len(segments.texts)))
+    positions = encoded.splits.take(prefixed)
+    return Corrections(positions, byte_lengths.take(encoded.ids.take(positions)) - 1)
+
+
+class TokenSpaces(NamedTuple):
+    """Number of spaces at the start and end of each token of a vocabulary.
+
+    Attributes:
+        leading: number of spaces at the start of each token, `int64`, shape `(size,)`.
+        trailing: number of spaces at the end of each token, `int64`, shape `(size,)`.
+        all_spaces: whether a token consists of spaces only, `bool`, shape `(size,)`.
+    """
+
+    leading: NDArray[np.int64]
+    trailing: NDArray[np.int64]
+    all_spaces: NDArray[np.bool_]
+
+    def trim_spans(
+        self,
+        ids: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        matched: Mapping[int, bytes],
+        trim_offsets: TrimOffsets,
+    ) -> NDArray[np.int64]:
+        """Returns spans without leading and trailing spaces of tokens, like Hugging Face's `trim_offsets`.
+
+        Args:
+            ids: token ids, inserted tokens included, `int32`, shape `(n,)`.
+            offsets: 1-based half-open byte spans of the tokens, `int64`, shape `(n, 2)`.
+            matched: position of each special or added token that was matched in a text, mapped to the bytes
+                of its span. All whitespace is trimmed from these, not only spaces.
+            trim_offsets: `"all"`, or `"but_first"` to keep a single space where a text begins.
+        """
+        starts, stops = offsets[:, 0], offsets[:, 1]
+        leading, trailing, all_spaces = (
+            self.leading.take(ids),
+            self.trailing.take(ids),
+            self.all_spaces.take(ids),
+        )
+        single = leading == 1
+        for position, data in matched.items():
+            text = data.decode("utf-8")
+            leading[position] = len(data) - count_bytes(text.lstrip(WHITE_SPACE))
+            trailing[position] = len(data) - count_bytes(text.rstrip(WHITE_SPACE))
+            all_spaces[position] = leading[position] == len(data)
+            single[position] = len(text) - len(text.lstrip(WHITE_SPACE)) == 1
+        keeps_space = (starts <= 1) & single & (trim_offsets == "but_first")
+        leading[keeps_space] = 0
+        first = np.where(all_spaces & ~keeps_space, stops, np.minimum(starts + leading, stops))
+        last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
+        return np.stack([first, np.where(all_spaces, first, last)], axis=1)
+
+
+def count_token_spaces(vocabulary: Vocabulary) -> TokenSpaces:
+    """Counts the spaces at the start and end of each token of a vocabulary."""
+    leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
+    all_spaces = np.zeros(vocabulary.size, bool)
+    for id_, token in vocabulary.bytes_by_id.items():
+        leading[id_] = len(token) - len(token.lstrip(b" "))
+        trailing[id_] = len(token) - len(token.rstrip(b" "))
+        all_spaces[id_] = leading[id_] == len(token)
+    return TokenSpaces(leading, trailing, all_spaces)
 
 
 @register_record()
@@ -307,4 +530,4 @@ def _pre_tokenize(tokenizer: ByteLevelBPE, text: Text, **special: Any) -> PreTok
 
 
 # `encode` finds the function of the type itself faster than that of a base class.
-protocol.encode.register(ByteLevelBPE, protocol.encode.dispatch(BPEModel))
+protocol.encode.register(ByteLevelBPE, protocol.encode.dispatch(SegmentModel))

@@ -1,118 +1,49 @@
-"""Text in the written form of SentencePiece: `▁` for a space, `<0xNN>` for a byte, and added spaces."""
+"""BPE tokenizers in the written form of SentencePiece: `▁` for a space, `<0xNN>` for a byte, added spaces."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tokjax.bpe.chunks import Corrections
-from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_merges, make_rules_from_merges
-from tokjax.core.utf8 import count_bytes
+from tokjax.bpe.dropout import Dropout
+from tokjax.bpe.merge_rules import (
+    MergeRules,
+    RulesTooLargeError,
+    check_merges,
+    make_rules_from_merges,
+    parse_merge_pairs,
+)
+from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
+from tokjax.core.json_records import register_record
+from tokjax.core.protocol import (
+    PreTokens,
+    find_text_lengths,
+    group_by_word,
+    pre_tokenize,
+    raise_without_pretokens,
+)
+from tokjax.core.utf8 import encode_segment
+from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.special_tokens import WHITE_SPACE
+from tokjax.models.base import JoiningModel
+from tokjax.models.byte_bpe import BPEModel, compute_prefix_corrections
+from tokjax.models.word_base import parse_token_mapping
+from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Mapping
 
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import EncodedSegments, Segments
-    from tokjax.core.vocabulary import Vocabulary
-
-
-TrimOffsets = Literal["all", "but_first"]
-TRIM_OFFSETS_VALUES: tuple[TrimOffsets | None, ...] = ("all", "but_first", None)
-
-
-def prepend_spaces(segments: Segments) -> Segments:
-    """Returns segments with a space before each one that is not empty and does not begin with a space."""
-    texts = [text if not text or text.startswith(" ") else " " + text for text in segments.texts]
-    return segments._replace(texts=texts)
-
-
-def compute_prefix_corrections(
-    encoded: EncodedSegments, segments: Segments, spaced_segments: Segments, byte_lengths: NDArray[np.int64]
-) -> Corrections:
-    """Computes the length corrections for the first ids of segments that got a space prepended.
-
-    The prepended space is not in the text, so the first token spans one byte less than it has. If the space
-    is a separate token, its span is empty.
-
-    Args:
-        encoded: ids of the segments with prepended spaces.
-        segments: segments as they are in the text.
-        spaced_segments: the same segments, with a space before some of them.
-        byte_lengths: number of bytes per token id, `int64`, shape `(size,)`.
-    """
-    has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, spaced_segments.texts, strict=True))
-    prefixed = np.flatnonzero(np.fromiter(has_prefix, bool, len(segments.texts)))
-    positions = encoded.splits.take(prefixed)
-    return Corrections(positions, byte_lengths.take(encoded.ids.take(positions)) - 1)
-
-
-class TokenSpaces(NamedTuple):
-    """Number of spaces at the start and end of each token of a vocabulary.
-
-    Attributes:
-        leading: number of spaces at the start of each token, `int64`, shape `(size,)`.
-        trailing: number of spaces at the end of each token, `int64`, shape `(size,)`.
-        all_spaces: whether a token consists of spaces only, `bool`, shape `(size,)`.
-    """
-
-    leading: NDArray[np.int64]
-    trailing: NDArray[np.int64]
-    all_spaces: NDArray[np.bool_]
-
-    def trim_spans(
-        self,
-        ids: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-        matched: Mapping[int, bytes],
-        trim_offsets: TrimOffsets,
-    ) -> NDArray[np.int64]:
-        """Returns spans without leading and trailing spaces of tokens, like Hugging Face's `trim_offsets`.
-
-        Args:
-            ids: token ids, inserted tokens included, `int32`, shape `(n,)`.
-            offsets: 1-based half-open byte spans of the tokens, `int64`, shape `(n, 2)`.
-            matched: position of each special or added token that was matched in a text, mapped to the bytes
-                of its span. All whitespace is trimmed from these, not only spaces.
-            trim_offsets: `"all"`, or `"but_first"` to keep a single space where a text begins.
-        """
-        starts, stops = offsets[:, 0], offsets[:, 1]
-        leading, trailing, all_spaces = (
-            self.leading.take(ids),
-            self.trailing.take(ids),
-            self.all_spaces.take(ids),
-        )
-        single = leading == 1
-        for position, data in matched.items():
-            text = data.decode("utf-8")
-            leading[position] = len(data) - count_bytes(text.lstrip(WHITE_SPACE))
-            trailing[position] = len(data) - count_bytes(text.rstrip(WHITE_SPACE))
-            all_spaces[position] = leading[position] == len(data)
-            single[position] = len(text) - len(text.lstrip(WHITE_SPACE)) == 1
-        keeps_space = (starts <= 1) & single & (trim_offsets == "but_first")
-        leading[keeps_space] = 0
-        first = np.where(all_spaces & ~keeps_space, stops, np.minimum(starts + leading, stops))
-        last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
-        return np.stack([first, np.where(all_spaces, first, last)], axis=1)
-
-
-def count_token_spaces(vocabulary: Vocabulary) -> TokenSpaces:
-    """Counts the spaces at the start and end of each token of a vocabulary."""
-    leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
-    all_spaces = np.zeros(vocabulary.size, bool)
-    for id_, token in vocabulary.bytes_by_id.items():
-        leading[id_] = len(token) - len(token.lstrip(b" "))
-        trailing[id_] = len(token) - len(token.rstrip(b" "))
-        all_spaces[id_] = leading[id_] == len(token)
-    return TokenSpaces(leading, trailing, all_spaces)
-
+    from tokjax.core.records import OffsetsReference
+    from tokjax.core.utf8 import Text
 
 METASPACE = "▁"
 """Character that is written for a space in tokens (U+2581)."""
@@ -232,3 +163,243 @@ def _find_merge_problem(ids: Mapping[str, int], left: str, right: str) -> str | 
         if " " in form or form in _BYTES_BY_FORM:
             return f"{form!r} can't be part of a text" + f"; write {METASPACE!r} for a space" * (" " in form)
     return None
+
+
+PrefixSpace = Literal["always", "missing", "first"]
+
+
+@register_record()
+@dataclass(frozen=True, repr=False)
+class MetaspaceBPE(BPEModel, JoiningModel):
+    """BPE tokenizer of pieces, as in Llama 2, Mistral and Gemma. Create it with `metaspace_bpe`.
+
+    Spaces are part of tokens, written as `▁`. A `▁` in a text is read as a space. A character that is not in
+    the vocabulary, and a byte that is not valid UTF-8, become byte tokens. So nothing is unknown, and
+    decoding returns the text, with two exceptions: `▁` is decoded as a space, and `strip` may remove a space
+    at the start that was part of the text. Bytes that are not valid UTF-8 are decoded as one U+FFFD per
+    truncated character, not per byte.
+
+    Offsets refer to the input text. If the space added before a text is a separate token, its span is empty,
+    and the token belongs to the first word. Any other token that begins with a space begins a word.
+
+    Tokenizers with equal fields are equal. Pickling leaves out the caches. Threads can share a tokenizer.
+
+    Attributes:
+        vocabulary: token ids and tokens in written form.
+        merges: pairs of tokens that merge, in order of priority.
+        add_prefix_space: where a space is added before text. `"always"`: before each segment, that is, a text
+            or the part of a text between special tokens. `"missing"`: before each segment that does not begin
+            with a space. `"first"`: as `"missing"`, but only before the first segment of a text. `None`:
+            nowhere.
+        split_words: whether a pre-token begins at each space, so that nothing merges across it.
+        strip: whether decoding removes a space at the start of the text.
+        dropout: probability and seed of BPE dropout, or `None`; see `with_dropout`.
+    """
+
+    model = "metaspace_bpe"
+
+    vocabulary: Vocabulary
+    merges: Sequence[tuple[str, str]] = field(repr=False)
+    add_prefix_space: PrefixSpace | None
+    split_words: bool
+    strip: bool | None
+    dropout: Dropout | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the fields, and replaces values that stand for others, as `metaspace_bpe` describes.
+
+        Raises:
+            InvalidArgumentError: a field is invalid.
+        """
+        super().__post_init__()
+        if self.split_words and self.add_prefix_space == "always":
+            raise InvalidArgumentError(
+                "split_words=True needs add_prefix_space='missing', 'first' or None, not 'always'"
+            )
+        strips = self.add_prefix_space is not None if self.strip is None else self.strip
+        vars(self).update(merges=parse_merge_pairs(self.merges, str), strip=strips)
+        self.rules  # noqa: B018 (raises if the merges are invalid)
+
+    @property
+    def offsets_reference(self) -> OffsetsReference:
+        """The text that offsets refer to: the input text."""
+        return "input_text"
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, independently of one another."""
+        split = segments._replace(texts=self._normalize_spaces(segments))
+        encoded = self._engine.encode_segments(split, threads, sources=False)
+        if not sources:
+            return encoded
+        begins = self._begins_word.take(encoded.ids)
+        begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
+        corrections = compute_prefix_corrections(encoded, segments, split, self.text_byte_lengths)
+        after_prefixes = corrections.positions[corrections.lengths == 0] + 1
+        begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # a prefix alone is not a word
+        corrections = _add_metaspace_corrections(corrections, encoded, segments, self.text_byte_lengths)
+        return encoded._replace(begins_word=begins, corrections=corrections)
+
+    def _normalize_spaces(self, segments: Segments) -> list[str]:
+        """Returns the texts of segments with spaces for `▁`, and with added spaces."""
+        begins = [True] * len(segments.texts)
+        if self.add_prefix_space == "first" and segments.begins_text is not None:
+            begins = segments.begins_text.tolist()
+        return [
+            self._normalize_space(text) if begin else text.replace(METASPACE, " ")
+            for text, begin in zip(segments.texts, begins, strict=True)
+        ]
+
+    def _normalize_space(self, text: str) -> str:
+        """Returns one text with spaces for `▁`, and with an added space if it needs one."""
+        text = text.replace(METASPACE, " ")
+        if (
+            self.add_prefix_space is None
+            or not text
+            or (self.add_prefix_space != "always" and text[0] == " ")
+        ):
+            return text
+        return " " + text
+
+    def _prepare_short(self, text: str) -> str:
+        return self._normalize_space(text)
+
+    def _make_pre_tokenizer(self) -> AdjacencyPreTokenizer:
+        return AdjacencyPreTokenizer(self.rules.symbols, split_before_spaces=self.split_words)
+
+    def join_tokens(self, ids: list[int]) -> bytes:
+        """Returns the text of tokens, at least one."""
+        text = b"".join(map(self._pieces.__getitem__, ids))
+        return text.removeprefix(b" ") if self.strip else text
+
+    @cached_property
+    def rules(self) -> MergeRules:
+        """Merge rules of the tokenizer, built when first used."""
+        ids = {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
+        return make_rules_from_pieces(ids, self.merges)
+
+    @cached_property
+    def _pieces(self) -> list[bytes]:
+        """Bytes of text that each id stands for, by id."""
+        return build_piece_bytes(self.vocabulary)
+
+    @cached_property
+    def text_byte_lengths(self) -> NDArray[np.int64]:
+        """Number of text bytes per token id, `int64`, shape `(size,)`."""
+        return np.fromiter(map(len, self._pieces), np.int64, len(self._pieces))
+
+    @cached_property
+    def _begins_word(self) -> NDArray[np.bool_]:
+        """Whether the text of each id begins with a space, `bool`, shape `(size,)`."""
+        lengths = self.text_byte_lengths
+        data = np.frombuffer(b"".join(self._pieces) + b"\0", np.uint8)
+        begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
+        return begins & (lengths > 0)
+
+
+def metaspace_bpe(
+    tokens: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    *,
+    add_prefix_space: PrefixSpace | None = "always",
+    split_words: bool = False,
+    strip: bool | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+    added_tokens: Sequence[str] = (),
+) -> MetaspaceBPE:
+    """Makes a BPE tokenizer of pieces with byte fallback; its ids equal those of Hugging Face's `tokenizers`.
+
+    Args:
+        tokens: token to id: `▁` for the space, all bytes as `<0x00>` to `<0xFF>` (or as an ASCII character),
+            characters, and the tokens that merges produce.
+        merges: pairs of tokens that merge, in order of priority.
+        add_prefix_space: where a space is added before text. `"always"`: before each segment, that is, a text
+            or the part of a text between special tokens. `"missing"`: before each segment that does not begin
+            with a space. `"first"`: as `"missing"`, but only before the first segment of a text. `None`:
+            nowhere.
+        split_words: whether a pre-token begins at each space, so that nothing merges across it.
+        strip: whether decoding removes a space at the start of the text; `None` does so if `add_prefix_space`
+            is not `None`.
+        special_tokens: name to id. Special tokens are never merged. They are encoded from text only where
+            that is allowed (`allowed_special`).
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch, if any.
+        unk_token: special token for unknown text, if any; encoding never produces it.
+        added_tokens: names from `tokens` that are matched anywhere in a text before it is split.
+
+    Raises:
+        InvalidArgumentError: a byte or `▁` is missing, an id is used twice, or an option or a merge is
+            invalid.
+
+    >>> from tokjax import encode_result
+    >>> tokens = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "h", "i", "▁h", "▁hi"]
+    >>> ids = {token: id_ for id_, token in enumerate(tokens)}
+    >>> tokenizer = metaspace_bpe(ids, [("▁", "h"), ("▁h", "i")])
+    >>> encode_result(tokenizer, "hi é").tokens
+    ('▁hi', '▁', '<0xC3>', '<0xA9>')
+    """
+    vocabulary = make_vocabulary(
+        {form.encode("utf-8"): id_ for form, id_ in parse_token_mapping(tokens).items()},
+        special_tokens,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
+    )
+    return MetaspaceBPE(vocabulary, merges, add_prefix_space, split_words, strip)
+
+
+def _add_metaspace_corrections(
+    corrections: Corrections, encoded: EncodedSegments, segments: Segments, byte_lengths: NDArray[np.int64]
+) -> Corrections:
+    """Adds length corrections for tokens that contain a `▁` of the text.
+
+    Merging sees a space, which is one byte; a `▁` is three bytes of the text. So each `▁` adds two bytes to
+    the token that contains it:
+
+        text            a▁b    bytes: a=1, ▁=3, b=1
+        merged text     a b    bytes: a=1, space=1, b=1
+        tokens          "a", " b"
+        lengths         1, 2   become 1, 4
+
+    Args:
+        corrections: corrections for prepended spaces.
+        encoded: ids of the segments.
+        segments: segments as they are in the text.
+        byte_lengths: number of text bytes per token id, `int64`, shape `(size,)`.
+    """
+    segments_with_marks = [segment for segment, text in enumerate(segments.texts) if METASPACE in text]
+    if not segments_with_marks:
+        return corrections
+    extra_bytes = len(METASPACE.encode("utf-8")) - 1
+    lengths = dict(zip(corrections.positions.tolist(), corrections.lengths.tolist(), strict=True))
+    for segment in segments_with_marks:
+        first, stop = encoded.splits[segment : segment + 2].tolist()
+        id_lengths = byte_lengths.take(encoded.ids[first:stop])
+        id_lengths[0] = lengths.get(first, id_lengths[0])  # without a prepended space
+        sizes = [
+            len(encode_segment(part, segments.hold_bytes))
+            for part in segments.texts[segment].split(METASPACE)
+        ]
+        # Positions of the marks in the merged text, and the number of them in each token.
+        marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
+        counts = np.diff(np.searchsorted(marks, np.cumsum(id_lengths)), prepend=0)
+        for i in np.flatnonzero(counts).tolist():
+            lengths[first + i] = int(id_lengths[i] + extra_bytes * counts[i])
+    return Corrections(*np.array(sorted(lengths.items()), np.int64).reshape(-1, 2).T)
+
+
+@find_text_lengths.register(MetaspaceBPE)
+def _find_text_lengths(tokenizer: MetaspaceBPE) -> NDArray[np.int64]:
+    return tokenizer.text_byte_lengths
+
+
+@pre_tokenize.register(MetaspaceBPE)
+def _pre_tokenize(tokenizer: MetaspaceBPE, text: Text, **special: Any) -> PreTokens:
+    if not tokenizer.split_words:
+        raise_without_pretokens(tokenizer, "without split_words, it encodes a text as a whole")
+    return group_by_word(tokenizer, text, **special)

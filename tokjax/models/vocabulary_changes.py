@@ -28,7 +28,7 @@ from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.base import SegmentModel
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.characters import ByteTokenizer, CharTokenizer
-from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.metaspace import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece, set_added_tokens
 from tokjax.models.sentencepiece_files import PieceType, append_pieces, keep_pieces, parse_pieces
 from tokjax.models.unigram import Unigram

@@ -38,7 +38,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.format_errors import as_format_errors, read_bytes
-from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.metaspace import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.unigram import Unigram
 from tokjax.models.vocabulary_changes import replace_roles
