@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 from tokjax._util.checks import check_names
 from tokjax.errors import InvalidArgumentError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tokjax.core.truncation import Truncation
+    from tokjax.core.vocabulary import Role
 
 Generic = TypeVar("Generic")
 Params = ParamSpec("Params")
@@ -82,6 +83,34 @@ class EncodeOptions(TruncationOptions, total=False):
     assume_normalized: bool
 
 
+class RoleOptions(TypedDict, total=False):
+    """Names of the special tokens in each role, of functions that make tokenizers. `None` for no such token.
+
+    Attributes:
+        bos_token: token to insert at the start of a text.
+        eos_token: token to insert at the end of a text.
+        pad_token: token that pads a batch.
+        unk_token: token for unknown text; tokenizers with all bytes never produce it.
+        cls_token: token whose output represents the text.
+        sep_token: token that ends each text of a pair.
+        mask_token: token that replaces masked tokens.
+    """
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    cls_token: str | None
+    sep_token: str | None
+    mask_token: str | None
+
+
+def get_roles(options: RoleOptions, **defaults: Unpack[RoleOptions]) -> dict[Role, str | None]:
+    """Returns the token of each role that has an option, or a default such as `pad_token="[PAD]"`."""
+    names: dict[Any, Any] = {**defaults, **options}
+    return {name.removesuffix("_token"): value for name, value in names.items()}
+
+
 DEFAULTS: EncodeOptions = {
     "add_special_tokens": True,
     "max_length": None,
@@ -131,8 +160,8 @@ def accept_options(
         options: the `TypedDict`; `None` if the function has no `**options`.
         **defaults: defaults of the function that differ from `DEFAULTS`, for the signature only.
     """
-    documented_defaults = {**DEFAULTS, **defaults}
-    names = [name for name in DEFAULTS if name in getattr(options, "__annotations__", ())]
+    documented_defaults: dict[str, Any] = {**DEFAULTS, **defaults}
+    names = list(getattr(options, "__annotations__", ()))
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         signature = inspect.signature(function)
@@ -155,7 +184,7 @@ def accept_options(
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=documented_defaults[name],
+                default=documented_defaults.get(name),
                 annotation=options.__annotations__[name].__forward_arg__,
             )
             for name in names

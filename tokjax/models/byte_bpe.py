@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from tokjax.bpe.merge_rules import (
 )
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core import protocol
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
 from tokjax.core.protocol import PreTokens, group_by_word, pre_tokenize
 from tokjax.core.records import freeze, make_result_without_copy
@@ -382,21 +383,19 @@ class ByteLevelBPE(BPEModel):
         return self._change(pattern=make_pattern_splitter(self.pattern).expression)
 
 
+@accept_options(RoleOptions)
 def byte_level_bpe(
     ranks: Mapping[bytes, int],
     *,
     pattern: Pattern = "gpt2",
     special_tokens: Mapping[str, int] | None = None,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    unk_token: str | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     merges: Sequence[tuple[bytes, bytes]] | None = None,
     ignore_merges: bool | None = None,
     add_prefix_space: bool = False,
     trim_offsets: TrimOffsets | None = None,
     added_tokens: Sequence[str] = (),
+    **roles: Unpack[RoleOptions],
 ) -> ByteLevelBPE:
     """Makes a byte-level BPE tokenizer from token ranks and a split pattern.
 
@@ -413,10 +412,6 @@ def byte_level_bpe(
             separate pre-tokens.
         special_tokens: name to id. Special tokens are never merged. They are encoded from text only where
             that is allowed (`allowed_special`).
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch, if any.
-        unk_token: special token for unknown text, if any; byte-level encoding never produces it.
         normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"` and `"qwen3_5"`, as in their published
             tokenizers, and `None` for all other patterns.
         merges: pairs of tokens that merge, in order of priority; `None` merges any two tokens whose
@@ -428,6 +423,8 @@ def byte_level_bpe(
         trim_offsets: tokens whose spans leave out leading and trailing spaces: `"all"`, `"but_first"` (all
             but a token at the start of a text that begins with a single space), or `None`.
         added_tokens: tokens of `ranks`, as text, that are matched anywhere in a text before it is split.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none.
 
     Raises:
         InvalidArgumentError: a single byte has no rank, an id is used twice, a role names a token that is not
@@ -442,7 +439,7 @@ def byte_level_bpe(
     vocabulary = make_vocabulary(
         ranks,
         special_tokens,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        get_roles(roles),
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
     return ByteLevelBPE(

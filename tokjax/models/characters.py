@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from tokjax.bpe.chunks import EncodedSegments
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts
@@ -16,7 +17,7 @@ from tokjax.core.vocabulary import Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_base import make_word_vocabulary
+from tokjax.models.word_base import DEFAULT_ROLES, make_word_vocabulary
 from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.vocabulary import Role
 
 _SPACES = np.frombuffer(b" \t\n\r", np.uint8)
 
@@ -75,23 +75,18 @@ class ByteTokenizer(SegmentModel):
         return self.vocabulary.ordinary[b"\0"]
 
 
+@accept_options(RoleOptions)
 def byte_level(
     special_tokens: Sequence[str] = (),
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    unk_token: str | None = None,
+    **roles: Unpack[RoleOptions],
 ) -> ByteTokenizer:
     """Makes a tokenizer whose tokens are the 256 bytes.
 
     Args:
         special_tokens: special tokens. They get the first ids, and the bytes get the ids after these. With
             `["<pad>", "</s>", "<unk>"]` the ids are those of ByT5.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch, if any.
-        unk_token: special token for unknown text, if any; bytes never produce it.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none.
 
     Raises:
         InvalidArgumentError: a special token is a duplicate, or a role names a token that is not special.
@@ -101,10 +96,8 @@ def byte_level(
     [107, 108]
     """
     special = {name: i for i, name in enumerate(check_special_names(special_tokens))}
-    roles: dict[Role, str | None]
-    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     ordinary = {bytes([i]): len(special) + i for i in range(256)}
-    return ByteTokenizer(make_vocabulary(ordinary, special, roles))
+    return ByteTokenizer(make_vocabulary(ordinary, special, get_roles(roles)))
 
 
 @register_record()
@@ -179,25 +172,21 @@ class CharTokenizer(SegmentModel):
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
 
+@accept_options(RoleOptions, **DEFAULT_ROLES)
 def char_level(
     tokens: Mapping[str, int] | Sequence[str],
     *,
     special_tokens: Sequence[str] = (),
-    unk_token: str = "[UNK]",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = "[PAD]",
+    **roles: Unpack[RoleOptions],
 ) -> CharTokenizer:
     """Makes a character-level tokenizer from the characters of an alphabet.
 
     Args:
         tokens: character to id, or a list of all tokens in the order of their ids; special tokens included.
         special_tokens: special tokens in addition to those named below.
-        unk_token: token for a character that is not among the tokens; it has the span of that character.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
-            the tokens.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `pad_token="[PAD]"` if it is among the tokens.
 
     Raises:
         InvalidArgumentError: a token that is not special has more than one character, a special token is not
@@ -207,9 +196,7 @@ def char_level(
     >>> encode(char_level(["[UNK]", *"abc"]), "cab!").tolist()
     [3, 1, 2, 0]
     """
-    roles: dict[Role, str | None]
-    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return CharTokenizer(make_word_vocabulary(tokens, special_tokens, roles))
+    return CharTokenizer(make_word_vocabulary(tokens, special_tokens, get_roles(roles, **DEFAULT_ROLES)))
 
 
 def _compute_spans(text: bytes) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tokjax.bpe.merge_rules import (
     parse_merge_pairs,
 )
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
 from tokjax.core.protocol import (
     PreTokens,
@@ -298,6 +299,7 @@ class MetaspaceBPE(BPEModel, JoiningModel):
         return begins & (lengths > 0)
 
 
+@accept_options(RoleOptions)
 def metaspace_bpe(
     tokens: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
@@ -306,11 +308,8 @@ def metaspace_bpe(
     split_words: bool = False,
     strip: bool | None = None,
     special_tokens: Mapping[str, int] | None = None,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    unk_token: str | None = None,
     added_tokens: Sequence[str] = (),
+    **roles: Unpack[RoleOptions],
 ) -> MetaspaceBPE:
     """Makes a BPE tokenizer of pieces with byte fallback; its ids equal those of Hugging Face's `tokenizers`.
 
@@ -327,11 +326,9 @@ def metaspace_bpe(
             is not `None`.
         special_tokens: name to id. Special tokens are never merged. They are encoded from text only where
             that is allowed (`allowed_special`).
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch, if any.
-        unk_token: special token for unknown text, if any; encoding never produces it.
         added_tokens: names from `tokens` that are matched anywhere in a text before it is split.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none.
 
     Raises:
         InvalidArgumentError: a byte or `▁` is missing, an id is used twice, or an option or a merge is
@@ -347,7 +344,7 @@ def metaspace_bpe(
     vocabulary = make_vocabulary(
         {form.encode("utf-8"): id_ for form, id_ in parse_token_mapping(tokens).items()},
         special_tokens,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        get_roles(roles),
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
     return MetaspaceBPE(vocabulary, merges, add_prefix_space, split_words, strip)

@@ -15,11 +15,12 @@ from __future__ import annotations
 import dataclasses
 from functools import singledispatch
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.protocol import get_vocabulary
 from tokjax.core.template import make_template
 from tokjax.core.utf8 import to_utf8
@@ -347,28 +348,15 @@ def with_template(
     return tokenizer.replace_vocabulary(tokenizer.vocabulary.change(explicit_template=template))
 
 
-def with_roles(
-    tokenizer: Model,
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    cls_token: str | None = None,
-    sep_token: str | None = None,
-    mask_token: str | None = None,
-) -> Model:
+@accept_options(RoleOptions)
+def with_roles(tokenizer: Model, **roles: Unpack[RoleOptions]) -> Model:
     """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
 
     Args:
         tokenizer: one of the built-in tokenizers, or one that runs on the `tokenizers` library.
-        bos_token: special token in the role of BOS. `None` keeps the present token; this also applies to the
-            next arguments.
-        eos_token: special token in the role of EOS.
-        pad_token: special token that pads a batch.
-        cls_token: token whose output represents the text. This token and the next two can also be ordinary
+        **roles: special tokens in roles: `bos_token`, `eos_token`, `pad_token`, `unk_token`, `cls_token`,
+            `sep_token` and `mask_token`; `None` keeps the present token. The last three can also be ordinary
             tokens, such as user-defined symbols of a SentencePiece model.
-        sep_token: token that ends each text of a pair.
-        mask_token: token that replaces masked tokens.
 
     Raises:
         InvalidArgumentError: a role names a token that does not exist, or has to be special.
@@ -383,15 +371,7 @@ def with_roles(
         raise UnsupportedTokenizerError(
             f"with_roles needs a tokenizer that tokjax loads or makes, not a {type(tokenizer).__name__}"
         )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "cls": cls_token,
-        "sep": sep_token,
-        "mask": mask_token,
-    }
-    return replace_roles(tokenizer, overrides)
+    return replace_roles(tokenizer, get_roles(roles))
 
 
 def replace_roles(tokenizer: Model, overrides: Mapping[Role, str | None]) -> Model:

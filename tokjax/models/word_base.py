@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.hash_tables import Pretokens
+    from tokjax.core.encode_options import RoleOptions
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role
     from tokjax.pretokenize.normalization import BertNormalizer
@@ -209,6 +210,10 @@ class WordModel(JoiningModel):
 
 
 pre_tokenize.register(WordModel)(group_by_word)
+
+
+DEFAULT_ROLES: RoleOptions = {"unk_token": "[UNK]", "pad_token": "[PAD]"}
+"""Roles of vocabularies of words or characters, if the tokenizer declares no others."""
 
 
 def make_word_vocabulary(

@@ -18,11 +18,12 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 
 from tokjax.bpe.merge_rules import MAX_MERGES, check_merges, parse_merge_pairs
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import from_characters
 from tokjax.core.vocabulary import MAX_ID, Vocabulary
@@ -216,6 +217,7 @@ def merge_symbols(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> l
     return [part for part in parts if part]
 
 
+@accept_options(RoleOptions, unk_token="<unk>")
 def word_bpe(
     tokens: Mapping[str, int] | Sequence[str],
     merges: Sequence[tuple[str, str]],
@@ -227,10 +229,7 @@ def word_bpe(
     lowercase: bool = False,
     strip_accents: bool | None = None,
     special_tokens: Sequence[str] = (),
-    unk_token: str = "<unk>",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
+    **roles: Unpack[RoleOptions],
 ) -> WordBPE:
     """Makes a classic BPE tokenizer, as in OpenAI's GPT, XLM, FlauBERT and subword-nmt.
 
@@ -250,10 +249,9 @@ def word_bpe(
         strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`.
         special_tokens: special tokens in addition to those named below. They are encoded from text only where
             that is allowed (`allowed_special`).
-        unk_token: token for unknown text; it has the span of that text.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch, if any.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="<unk>"`.
 
     Raises:
         InvalidArgumentError: a special token is not among the tokens, an id is used twice, a merge is a
@@ -266,10 +264,7 @@ def word_bpe(
     ('low</w>', 'l', '<unk>')
     """
     vocabulary = make_word_vocabulary(
-        tokens,
-        special_tokens,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        optional_tokens=(),
+        tokens, special_tokens, get_roles(roles, unk_token="<unk>"), optional_tokens=()
     )
     normalizer = bert_normalizer(
         lowercase=lowercase,

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, is_encodable
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_base import TokenLengths, WordEngine, WordModel, make_word_vocabulary
+from tokjax.models.word_base import DEFAULT_ROLES, TokenLengths, WordEngine, WordModel, make_word_vocabulary
 from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.word_boundaries import Splitter
 
@@ -26,12 +27,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import EncodedSegments, Pieces, Segments
-    from tokjax.core.vocabulary import Role
 
 SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
 """Returns the words of a text, or the position of each word: `(start, stop)`, as in `text[start:stop]`."""
 OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 """Default names of roles that a vocabulary need not have."""
+_BERT_ROLES: RoleOptions = {
+    **DEFAULT_ROLES,
+    "bos_token": "[CLS]",
+    "eos_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
 _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
 """Tokens before which the decoder of `tokenizers` removes the space when it cleans up."""
 
@@ -209,6 +215,7 @@ class WordLevelTokenizer(LongestMatchModel):
         return "lowercase" if self.lowercase else None
 
 
+@accept_options(RoleOptions, **_BERT_ROLES)
 def wordpiece(
     tokens: Mapping[str, int] | Sequence[str],
     *,
@@ -220,11 +227,7 @@ def wordpiece(
     continuing_prefix: str = "##",
     max_word_characters: int = 100,
     cleanup: bool = True,
-    unk_token: str = "[UNK]",
-    bos_token: str | None = "[CLS]",
-    eos_token: str | None = "[SEP]",
-    pad_token: str | None = "[PAD]",
-    mask_token: str | None = "[MASK]",
+    **roles: Unpack[RoleOptions],
 ) -> WordPieceTokenizer:
     """Makes a WordPiece tokenizer from a vocabulary; its ids equal those of BERT for the same vocabulary.
 
@@ -245,12 +248,10 @@ def wordpiece(
         max_word_characters: maximum length of a word in characters; longer words are unknown.
         cleanup: whether decoding removes the space before `.`, `,`, `!`, `?`, `n't`, `'s` and the like, as
             Hugging Face's libraries do.
-        unk_token: token for a word that can't be split into tokens of the vocabulary.
-        bos_token: special token to insert at the start of a text, in the roles BOS and CLS. This token and
-            the next three are ignored if they have the default name and are not among the tokens.
-        eos_token: special token to insert at the end of a text, in the roles EOS and SEP.
-        pad_token: special token that pads a batch.
-        mask_token: special token for masked language modeling.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `bos_token="[CLS]"`, `eos_token="[SEP]"`, `pad_token="[PAD]"` and
+            `mask_token="[MASK]"` if they are among the tokens. BOS and EOS are also CLS and SEP.
 
     Raises:
         InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
@@ -261,19 +262,10 @@ def wordpiece(
     >>> encode_result(tokenizer, "Playing chess!").tokens
     ('[CLS]', 'play', '##ing', '[UNK]', '!', '[SEP]')
     """
+    names: RoleOptions = {**_BERT_ROLES, **roles}
+    names = {"cls_token": names["bos_token"], "sep_token": names["eos_token"], **names}
     vocabulary = make_word_vocabulary(
-        tokens,
-        special_tokens,
-        {
-            "bos": bos_token,
-            "eos": eos_token,
-            "pad": pad_token,
-            "unk": unk_token,
-            "cls": bos_token,
-            "sep": eos_token,
-            "mask": mask_token,
-        },
-        optional_tokens=OPTIONAL_TOKENS,
+        tokens, special_tokens, get_roles(names), optional_tokens=OPTIONAL_TOKENS
     )
     normalizer = bert_normalizer(
         lowercase=lowercase,
@@ -284,16 +276,14 @@ def wordpiece(
     return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, max_word_characters, cleanup)
 
 
+@accept_options(RoleOptions, **DEFAULT_ROLES)
 def word_level(
     tokens: Mapping[str, int] | Sequence[str],
     *,
     special_tokens: Sequence[str] = (),
     splitter: Splitter = "whitespace",
     lowercase: bool = False,
-    unk_token: str = "[UNK]",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = "[PAD]",
+    **roles: Unpack[RoleOptions],
 ) -> WordLevelTokenizer:
     """Makes a word-level tokenizer from the words of a vocabulary.
 
@@ -304,11 +294,9 @@ def word_level(
         splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
             separate words, too, as in BERT.
         lowercase: whether texts are converted to lower case.
-        unk_token: token for a word that is not in the vocabulary; it has the span of that word.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
-            the tokens.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `pad_token="[PAD]"` if it is among the tokens.
 
     Raises:
         InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
@@ -318,11 +306,7 @@ def word_level(
     >>> encode(word_level(["[UNK]", "to", "be"]), "to be or not to be").tolist()
     [1, 2, 0, 0, 1, 2]
     """
-    vocabulary = make_word_vocabulary(
-        tokens,
-        special_tokens,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-    )
+    vocabulary = make_word_vocabulary(tokens, special_tokens, get_roles(roles, **DEFAULT_ROLES))
     return WordLevelTokenizer(vocabulary, splitter, lowercase)
 
 
@@ -387,16 +371,14 @@ class CallableTokenizer(LongestMatchModel):
         return [self.model, self.name, self.vocabulary]
 
 
+@accept_options(RoleOptions, **DEFAULT_ROLES)
 def from_callable(
     split: SplitFunction,
     tokens: Mapping[str, int] | Sequence[str],
     *,
     name: str | None = None,
     special_tokens: Sequence[str] = (),
-    unk_token: str = "[UNK]",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = "[PAD]",
+    **roles: Unpack[RoleOptions],
 ) -> CallableTokenizer:
     """Makes a tokenizer that splits texts into words with a custom function.
 
@@ -409,11 +391,9 @@ def from_callable(
             tokenizer that splits differently. `None` uses the qualified name of the function. A function
             without one (a lambda, a `partial`) needs `name` for a fingerprint.
         special_tokens: special tokens in addition to those named below.
-        unk_token: token for a word that is not among the tokens; it has the span of that word.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
-            the tokens.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `pad_token="[PAD]"` if it is among the tokens.
 
     Raises:
         InvalidArgumentError: `split` is not callable, a special token is not among the tokens, or an id is
@@ -426,9 +406,7 @@ def from_callable(
     """
     if not callable(split):
         raise InvalidArgumentError(f"split must be a function of a text, not {split!r}")
-    roles: dict[Role, str | None]
-    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    vocabulary = make_word_vocabulary(tokens, special_tokens, roles)
+    vocabulary = make_word_vocabulary(tokens, special_tokens, get_roles(roles, **DEFAULT_ROLES))
     if name is None:
         qualname = getattr(split, "__qualname__", "")  # has a "<" for lambdas and local functions
         name = (
