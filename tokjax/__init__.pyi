@@ -151,10 +151,8 @@ from .encoding.chat.encode_chat import (
 from .encoding.encode import (
     encode_batch_result as encode_batch_result,
     encode_result as encode_result,
-    tokenize as tokenize,
-)
-from .encoding.windows import (
     encode_windows as encode_windows,
+    tokenize as tokenize,
 )
 from .errors import (
     TokjaxError as TokjaxError,

@@ -20,7 +20,7 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokjax.core.truncation import Truncation
+    from tokjax.core.template import Truncation
     from tokjax.core.vocabulary import Role
 
 Generic = TypeVar("Generic")
@@ -54,6 +54,21 @@ class TextOptions(SpecialOptions, total=False):
 
     add_special_tokens: bool
     threads: int | None
+
+
+class ColumnOptions(TextOptions, total=False):
+    """Options of functions that compute columns.
+
+    Attributes:
+        return_offsets: compute `offsets`, `word_ids` and `sequence_ids`.
+        return_masks: compute `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        assume_normalized: the texts are normalized already (see `tokenization_view`); offsets refer to the
+            texts as passed.
+    """
+
+    return_offsets: bool
+    return_masks: bool
+    assume_normalized: bool
 
 
 class TruncationOptions(TextOptions, total=False):

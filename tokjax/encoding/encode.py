@@ -21,8 +21,29 @@ kept, and apply the template to these tokens. Example: the pair `("to be or", "n
 Without a pair, `max_length` or `is_pretokenized`, nothing of this is needed, and `encode_batch_result` only
 calls `encode_texts`. That is the fast path of large corpora.
 
-The steps are shared: `tokjax.encoding.windows` makes windows out of step 1, and dataset writers
-apply the template to documents that they encoded without one (`apply_tokenizer_template`).
+The steps are shared: `encode_windows` makes windows out of step 1, and dataset writers apply the template to
+documents that they encoded without one (`apply_tokenizer_template`).
+
+Windows overlap. Example: a text of 7 tokens, the template `[CLS] $A [SEP]`, `max_length=5` and `stride=1`.
+The template takes 2 of the 5 tokens, which leaves a capacity of 3 tokens of text. A window starts
+`capacity - stride = 2` tokens after the window before it:
+
+    token index        0   1   2   3   4   5   6
+    text              t0  t1  t2  t3  t4  t5  t6
+    window 0   [CLS]  t0  t1  t2                   [SEP]
+    window 1   [CLS]          t2  t3  t4           [SEP]      t2 is in windows 0 and 1
+    window 2   [CLS]                  t4  t5  t6   [SEP]      t4 is in windows 1 and 2
+
+Only the last window of a text can be shorter. Offsets in a window refer to the whole text, and
+`Windows.text_ids` has the index of the text of each window: `[0, 0, 0]` here.
+
+Of a pair, one text is split into windows and the other one is complete in each of them. Its tokens count
+against the capacity, which can therefore differ from pair to pair. A question of 2 tokens with a context of
+4, the template `[CLS] $A [SEP] $B [SEP]`, `max_length=8`, `stride=1` and `truncation="only_second"` (capacity
+8 - 3 - 2 = 3):
+
+    window 0   [CLS] q0 q1 [SEP] c0 c1 c2 [SEP]
+    window 1   [CLS] q0 q1 [SEP] c2 c3 [SEP]
 """
 
 from __future__ import annotations
@@ -34,15 +55,25 @@ import numpy as np
 
 from tokjax._util.checks import check_choice, check_int, check_sequence
 from tokjax.core import protocol
-from tokjax.core.encode_options import EncodeOptions, SpecialOptions, accept_options, check_options
+from tokjax.core.encode_options import (
+    ColumnOptions,
+    EncodeOptions,
+    SpecialOptions,
+    accept_options,
+    check_options,
+)
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.template import TokenSlices, apply_template
-from tokjax.core.truncation import (
+from tokjax.core.records import Windows
+from tokjax.core.template import (
     TRUNCATIONS,
+    TokenSlices,
     Truncation,
+    apply_template,
+    check_capacity,
     compute_text_capacity,
     compute_truncated_lengths,
     compute_truncated_starts,
+    compute_windows,
 )
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
@@ -261,7 +292,7 @@ def encode_without_template(
     joined_words = [join_words(words, i) for i, words in enumerate(all_texts)] if is_pretokenized else None
     plain_texts = all_texts if joined_words is None else [joined.text for joined in joined_words]
     batch = protocol.encode_texts(tokenizer, plain_texts, add_special_tokens=False, **options)
-    if joined_words is not None and options["return_offsets"]:
+    if joined_words is not None and options.get("return_offsets", True):
         batch = assign_word_ids(tokenizer, batch, joined_words)
     first_rows, second_rows = np.arange(len(texts)), np.arange(len(texts), len(all_texts))
     rows = [first_rows] if pairs is None else [first_rows, second_rows]
@@ -413,3 +444,86 @@ def assign_word_ids(
         # A token with an empty span can start at the end of the text, which is the end of the last word.
         np.minimum(word_ids[tokens], len(ends) - 1, out=word_ids[tokens])
     return batch.replace_columns(batch.ragged._replace(word_ids=word_ids))
+
+
+@accept_options(ColumnOptions)
+def encode_windows(
+    tokenizer: Any,
+    texts: Sequence[Text] | Sequence[Sequence[Text]],
+    pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
+    *,
+    max_length: int,
+    stride: int = 0,
+    truncation: Literal["only_first", "only_second"] = "only_first",
+    is_pretokenized: bool = False,
+    **options: Unpack[ColumnOptions],
+) -> Windows:
+    """Encodes texts in overlapping windows of at most `max_length` tokens.
+
+    Use it for texts that are longer than the model's context. `encode_batch_result` truncates such texts
+    instead.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: `str` or `bytes`, or sequences of words with `is_pretokenized`.
+        pairs: the second text of each pair, of the same length as `texts`; `None` for single texts.
+        max_length: maximum number of tokens of a window, inserted special tokens included.
+        stride: number of tokens that two consecutive windows of a text have in common, as in Hugging Face's
+            `tokenizers`. (It is not the distance between their starts.)
+        truncation: the text of a pair that is split into windows; the other one is complete in each of them.
+        is_pretokenized: whether each text is a sequence of words; see `encode_batch_result`.
+        **options: `add_special_tokens`, `return_offsets`, `return_masks`, `assume_normalized`,
+            `allowed_special`, `disallowed_special` and `threads`, as in `encode_batch_result`. The template
+            is applied to each window.
+
+    Returns:
+        A batch with one row per window, and the index of the text of each window. The windows of a text are
+        consecutive, and every text has at least one.
+
+    Raises:
+        DisallowedSpecialTokenError: a text contains a disallowed special token.
+        InvalidArgumentError: an option is invalid, the complete text of a pair is too long, or `stride` is
+            not less than the number of tokens of text in a window.
+
+    >>> from tokjax import wordpiece
+    >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be", "or"])
+    >>> windows = encode_windows(bert, ["to be or to be"], max_length=5, stride=1)
+    >>> [result.tokens[1:-1] for result in windows.batch]
+    [('to', 'be', 'or'), ('or', 'to', 'be')]
+    """
+    check_choice("truncation of windows", truncation, ("only_first", "only_second"))
+    stride = check_int("stride", stride, minimum=0)
+    pieces = resolve_template(tokenizer, pairs is not None, options.pop("add_special_tokens", True))
+    encoded = encode_without_template(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
+    capacity = compute_text_capacity(check_int("max_length", max_length, minimum=1), pieces)
+    split_index = 0 if pairs is None or truncation == "only_first" else 1
+    capacities = np.full(len(texts), capacity)
+    if pairs is not None:
+        untruncated = encoded.lengths[1 - split_index]
+        check_capacity(untruncated, capacity, truncation)
+        capacities -= untruncated
+    _check_stride(stride, capacities)
+    windows = compute_windows(encoded.lengths[split_index], capacities, stride)
+    # `windows.rows` counts the texts (or pairs) from 0; `rows` maps this to rows of the encoded batch, where
+    # the second texts follow the first ones. The complete text of a pair is repeated for each of its windows.
+    slices = [
+        windows._replace(rows=rows[windows.rows])
+        if i == split_index
+        else TokenSlices(rows[windows.rows], np.zeros_like(windows.starts), lengths[windows.rows])
+        for i, (rows, lengths) in enumerate(zip(encoded.rows, encoded.lengths, strict=True))
+    ]
+    return Windows(encoded.apply_template(slices, pieces), windows.rows)
+
+
+def _check_stride(stride: int, capacities: NDArray[np.int64]) -> None:
+    """Raises `InvalidArgumentError` unless each window advances by at least one token."""
+    if len(capacities) and capacities.min() == 0:
+        raise InvalidArgumentError(
+            "max_length is too small: the template and the other text fill a window, and no token of the "
+            "text to be split fits; pass a larger max_length"
+        )
+    if len(capacities) and stride >= capacities.min():
+        raise InvalidArgumentError(
+            f"stride is {stride}, and a window holds {capacities.min()} tokens of its text; stride must be "
+            "less than that: pass a smaller stride or a larger max_length"
+        )

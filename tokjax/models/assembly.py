@@ -8,12 +8,12 @@ Example: two texts, the template `<s> $A </s>`, and the special token `<x>` matc
     encoded.splits       0          2             3            4
     matched_per_row      1                        0
 
-A row with `k` matched tokens has `k + 1` segments. Each segment has a slot before it. The slot of the first
-segment of a row holds the tokens before the row. The slot of any other segment holds the matched token
-between it and the segment before. The last segment of a row has a tail with the tokens after the row.
+A row with `k` matched tokens has `k + 1` segments. Each special token is inserted before one of the ids of
+the segments:
 
-    segment              0          1             2
-    slot|ids|tail        <s>|5 6|   <x>|7|</s>    <s>|8|</s>
+    special tokens       <s>   <x>  </s>    <s>   </s>
+    inserted before      0     2    3       3     4          a position among the ids of the segments
+    + index              0     3    5       6     8          a position among all ids
 
     position             0     1    2    3    4    5      6    7    8
     ids                  <s>   5    6    <x>  7    </s>   <s>  8    </s>
@@ -82,8 +82,8 @@ class AssembledRows(NamedTuple):
     Attributes:
         ids: token ids, `int32`, shape `(n,)`.
         row_splits: start of each row in `ids`, `int64`, shape `(rows + 1,)`.
-        inserted_positions: positions of the inserted tokens, which have no source text: first those before
-            the rows, row by row, then those after the rows; `int64`, shape `(inserted,)`.
+        inserted_positions: positions of the inserted tokens, which have no source text, ascending, `int64`,
+            shape `(inserted,)`.
         matched_positions: positions of the tokens that were matched in a text, ascending, `int64`, shape
             `(matched,)`.
         special_positions: positions of both, ascending, `int64`, shape `(inserted + matched,)`.
@@ -109,40 +109,31 @@ def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
     if not (len(rows.matched_ids) or rows.before or rows.after):
         return AssembledRows(encoded.ids, encoded.splits, empty, empty, empty)
     if len(encoded.splits) == 2:
-        ids = insert_around(encoded.ids, rows)
+        parts = np.array(rows.before, np.int32), encoded.ids, np.array(rows.after, np.int32)
+        ids = np.concatenate(parts)
         after = np.arange(len(ids) - len(rows.after), len(ids))
         inserted = np.append(np.arange(len(rows.before)), after)
         return AssembledRows(ids, np.array([0, len(ids)]), inserted, empty, inserted)
-    last_segment = np.cumsum(rows.matched_per_row + 1) - 1
-    first_segment = last_segment - rows.matched_per_row
-    num_segments = len(encoded.splits) - 1
-    # Sizes of slots and tails: a slot holds one matched token, unless it is the first of its row.
-    slot, tail = np.ones(num_segments, np.int64), np.zeros(num_segments, np.int64)
-    slot[first_segment] = len(rows.before)
-    tail[last_segment] = len(rows.after)
-    lengths = np.diff(encoded.splits)
-    stops = np.cumsum(slot + lengths + tail)
-    slot_starts = stops - tail - lengths - slot
-
-    has_matched_before = np.ones(num_segments, bool)
-    has_matched_before[first_segment] = False
-    matched = slot_starts[has_matched_before]
-    before = slot_starts[first_segment][:, None] + np.arange(len(rows.before))
-    after = (stops - tail)[last_segment][:, None] + np.arange(len(rows.after))
-    ids = np.empty(int(stops[-1]) if num_segments else 0, np.int32)
+    # The special tokens of all rows, row by row, and the position among the ids of the segments before which
+    # each of them is inserted.
+    row_splits = make_row_splits(rows.matched_per_row + len(rows.before) + len(rows.after))
+    segment_splits = make_row_splits(rows.matched_per_row + 1)
+    is_matched, starts_row = np.ones(int(row_splits[-1]), bool), np.zeros(len(encoded.splits) - 1, bool)
+    starts_row[segment_splits[:-1]] = True
+    targets = np.empty(len(is_matched), np.int64)
+    special = np.empty(len(is_matched), np.int32)
+    bounds = encoded.splits.take(segment_splits)
+    before = row_splits[:-1, None] + np.arange(len(rows.before))
+    after = row_splits[1:, None] + np.arange(-len(rows.after), 0)
+    for indices, target, values in ((before, bounds[:-1], rows.before), (after, bounds[1:], rows.after)):
+        is_matched[indices], targets[indices], special[indices] = False, target[:, None], values
+    targets[is_matched], special[is_matched] = encoded.splits[:-1][~starts_row], rows.matched_ids
+    positions = targets + np.arange(len(targets))
+    ids = np.empty(len(encoded.ids) + len(special), np.int32)
     ordinary = np.ones(len(ids), bool)
-    for positions, values in ((matched, rows.matched_ids), (before, rows.before), (after, rows.after)):
-        ids[positions] = values
-        ordinary[positions] = False
+    ids[positions], ordinary[positions] = special, False
     ids[ordinary] = encoded.ids
-    row_splits = np.concatenate([np.zeros(1, np.int64), stops[last_segment]])
-    inserted = np.concatenate([before.reshape(-1), after.reshape(-1)])
-    return AssembledRows(ids, row_splits, inserted, matched, np.flatnonzero(~ordinary))
-
-
-def insert_around(ids: NDArray[np.int32], rows: RowLayout) -> NDArray[np.int32]:
-    """Returns the ids of a row without matched tokens, with inserted tokens around them."""
-    return np.concatenate([np.array(rows.before, np.int32), ids, np.array(rows.after, np.int32)])
+    return AssembledRows(ids, bounds + row_splits, positions[~is_matched], positions[is_matched], positions)
 
 
 def compute_concatenated_offsets(
@@ -170,7 +161,6 @@ def compute_concatenated_offsets(
     # Threads write to disjoint slices of the array, one group of rows at a time.
     offsets = np.empty((len(assembled.ids), 2), np.int64)
     has_special = len(assembled.special_positions) > 0
-    all_inserted_positions = np.sort(assembled.inserted_positions)
     all_corrected_positions = corrections.positions
     if len(all_corrected_positions):
         all_corrected_positions = _map_to_all_ids(assembled, corrections.positions)
@@ -183,7 +173,8 @@ def compute_concatenated_offsets(
             corrected = _find_range(all_corrected_positions, part)
             lengths[all_corrected_positions[corrected] - part.start] = corrections.lengths[corrected]
         if has_special:
-            inserted = all_inserted_positions[_find_range(all_inserted_positions, part)] - part.start
+            inserted = assembled.inserted_positions
+            inserted = inserted[_find_range(inserted, part)] - part.start
             lengths[inserted] = 0
             matched = _find_range(assembled.matched_positions, part)
             lengths[assembled.matched_positions[matched] - part.start] = rows.matched_nbytes[matched]

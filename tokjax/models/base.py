@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
@@ -49,7 +49,6 @@ from tokjax.models.assembly import (
     compute_concatenated_offsets,
     compute_offsets_from_spans,
     compute_word_ids,
-    insert_around,
 )
 from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
@@ -264,8 +263,8 @@ class SegmentModel(MethodHints, ABC):
 
     def select_encoder(
         self,
-        allowed_special: Special,
-        disallowed_special: Special,  # noqa: ARG002 (used by overriding methods)
+        allowed_special: Special = (),
+        disallowed_special: Special = "all",  # noqa: ARG002 (used by overriding methods)
     ) -> Callable[..., EncodedSegments]:
         """Returns `encode_segments` of the tokenizer that `select_model` returns."""
         return self.select_model(allowed_special).encode_segments
@@ -378,36 +377,33 @@ def split_rows(
     vocabulary = tokenizer.vocabulary
     allowed, disallowed = resolve_special(vocabulary.special_names, **special)
     has_view = tokenizer.offsets_reference == "tokenizer_normalized_text"
-    normalizes = has_view and not assume_normalized
     ordinary_names = vocabulary.special_names - allowed - disallowed if has_view else frozenset()
     segments = as_segments(texts)
     reject_special_in_texts(segments.texts, disallowed)
     before, after = vocabulary.template_token_ids if add_special_tokens else ((), ())
-    split_token_names = tokenizer.find_split_names(allowed)
-    if not split_token_names:
-        if normalizes:
-            segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
-        segments = _normalize_names(tokenizer, segments, ordinary_names)
-        empty = np.zeros(0, np.int64)
-        return SplitRows(segments, RowLayout(empty, empty, np.zeros(len(texts), np.int64), before, after))
-    # Each text becomes a list [segment, token, segment, token, ..., segment].
-    pieces = [split_at_special(text, split_token_names) for text in segments.texts]
-    matched_ids = np.array([vocabulary.get_id(name) for row in pieces for name in row[1::2]], np.int64)
-    if vocabulary.added_tokens:
+    names: list[str] = []
+    matched_texts: list[str] = []
+    per_row = np.zeros(len(texts), np.int64)
+    if split_names := tokenizer.find_split_names(allowed):
+        # Each text becomes a list [segment, token, segment, token, ..., segment].
+        pieces = [split_at_special(text, split_names) for text in segments.texts]
+        names = [name for row in pieces for name in row[1::2]]
         pieces = [move_whitespace(row, vocabulary.added_tokens) for row in pieces]
-    if normalizes:
-        pieces = [
-            [_normalize_piece(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces
-        ]
-    matched = [encode_segment(piece, segments.hold_bytes) for row in pieces for piece in row[1::2]]
-    per_row = np.array([len(row) // 2 for row in pieces], np.int64)
-    begins_text = np.zeros(int(per_row.sum()) + len(per_row), bool)
-    begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
-    segment_texts = [piece for row in pieces for piece in row[::2]]
-    segments = segments._replace(texts=segment_texts, begins_text=begins_text)
+        matched_texts = [piece for row in pieces for piece in row[1::2]]
+        per_row = np.array([len(row) // 2 for row in pieces], np.int64)
+        begins_text = np.zeros(len(names) + len(per_row), bool)
+        begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
+        segment_texts = [piece for row in pieces for piece in row[::2]]
+        segments = segments._replace(texts=segment_texts, begins_text=begins_text)
+    if has_view and not assume_normalized:
+        normalize = partial(_normalize_piece, tokenizer, hold_bytes=segments.hold_bytes)
+        segments = segments._replace(texts=list(map(normalize, segments.texts)))
+        matched_texts = list(map(normalize, matched_texts))
     segments = _normalize_names(tokenizer, segments, ordinary_names)
-    matched_nbytes = np.fromiter(map(len, matched), np.int64, len(matched))
-    return SplitRows(segments, RowLayout(matched_ids, matched_nbytes, per_row, before, after), matched)
+    matched = [encode_segment(text, segments.hold_bytes) for text in matched_texts]
+    ids, nbytes = [*map(vocabulary.get_id, names)], [*map(len, matched)]
+    rows = RowLayout(np.array(ids, np.int64), np.array(nbytes, np.int64), per_row, before, after)
+    return SplitRows(segments, rows, matched)
 
 
 def _normalize_piece(tokenizer: SegmentModel, piece: str, hold_bytes: bool) -> str:
@@ -427,13 +423,13 @@ def _normalize_names(tokenizer: SegmentModel, segments: Segments, names: frozens
 
 
 def _reject_made_tokens(
-    tokenizer: SegmentModel, ids: NDArray[np.int32], allowed_special: Special, disallowed_special: Special
+    tokenizer: SegmentModel, ids: NDArray[np.int32], **special: Unpack[SpecialOptions]
 ) -> None:
     """Raises an error if the model has made a special token of text that is not allowed."""
     vocabulary, names = tokenizer.vocabulary, tokenizer.made_names
     if not names or not (is_special := vocabulary.is_special.take(ids)).any():
         return
-    allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
+    allowed, disallowed = resolve_special(vocabulary.special_names, **special)
     made = set(ids[is_special].tolist()) - {vocabulary.special[name] for name in allowed}
     for name in sorted(names - allowed):
         if vocabulary.get_id(name) not in made:
@@ -480,9 +476,8 @@ def _encode_texts(
     return_offsets: bool = True,
     return_masks: bool = True,
     assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
     threads: int | None = None,
+    **special: Unpack[SpecialOptions],
 ) -> TokenizationBatch:
     check_texts(texts)
     split = split_rows(
@@ -490,13 +485,12 @@ def _encode_texts(
         texts,
         add_special_tokens=add_special_tokens,
         assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
+        **special,
     )
     num_threads = resolve_num_threads(threads)
-    encode_segments = tokenizer.select_encoder(allowed_special, disallowed_special)
+    encode_segments = tokenizer.select_encoder(**special)
     encoded = encode_segments(split.segments, num_threads, sources=bool(return_offsets))
-    _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
+    _reject_made_tokens(tokenizer, encoded.ids, **special)
     return make_batch(
         tokenizer,
         split,
@@ -523,20 +517,14 @@ def encode_ids(
         if short is not None:
             return join_ids(short)
     check_text(text, "text", MANY_TEXTS_ADVICE)
-    options: dict[str, Any] = {
-        "add_special_tokens": add_special_tokens,
-        "allowed_special": allowed_special,
-        "disallowed_special": disallowed_special,
-    }
+    special: Any = {"allowed_special": allowed_special, "disallowed_special": disallowed_special}
     if protocol.encode_texts.dispatch(type(tokenizer)) is not _encode_texts:
-        return protocol.encode.dispatch(object)(tokenizer, text, **options)
-    segments, rows, _ = split_rows(tokenizer, [text], **options)
-    encode_segments = tokenizer.select_encoder(allowed_special, disallowed_special)
-    encoded = encode_segments(segments, sources=False)
-    _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
-    if len(segments.texts) == 1 and not rows.before and not rows.after:
-        return encoded.ids
-    return insert_around(encoded.ids, rows) if len(segments.texts) == 1 else assemble(encoded, rows).ids
+        encode = protocol.encode.dispatch(object)
+        return encode(tokenizer, text, add_special_tokens=add_special_tokens, **special)
+    segments, rows, _ = split_rows(tokenizer, [text], add_special_tokens=add_special_tokens, **special)
+    encoded = tokenizer.select_encoder(**special)(segments, sources=False)
+    _reject_made_tokens(tokenizer, encoded.ids, **special)
+    return assemble(encoded, rows).ids
 
 
 @pre_tokenize.register(SegmentModel)
@@ -577,7 +565,7 @@ def make_batch(
         metadata,
         tokenizer.vocabulary.get_token_strings,
         has_attention_mask=return_masks,
-        lazy=_SOURCE_COLUMNS * return_offsets + _MASK_COLUMNS * return_masks,
+        lazy=(_SOURCE_COLUMNS if return_offsets else ()) + (_MASK_COLUMNS if return_masks else ()),
         compute=_Columns(tokenizer, split.rows, split.matched, encoded, assembled, nbytes, threads).compute,
     )
 
@@ -632,11 +620,8 @@ class _Columns(NamedTuple):
 def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledRows) -> NDArray[np.int32]:
     """Computes token type ids of texts and of the template's tokens around them, `int32`, shape `(n,)`."""
     before, after = template.around_text
-    type_id = template.single[len(before)].type_id
-    token_type_ids = np.full(len(assembled.ids), type_id, np.int32)
-    if len(assembled.inserted_positions) and any(piece.type_id for piece in template.single):
-        num_rows = len(rows.matched_per_row)
-        inserted = np.split(assembled.inserted_positions, [num_rows * len(before)])
-        for positions, template_pieces in zip(inserted, (before, after), strict=True):
-            token_type_ids[positions] = np.tile([piece.type_id for piece in template_pieces], num_rows)
+    token_type_ids = np.full(len(assembled.ids), template.single[len(before)].type_id, np.int32)
+    if len(assembled.inserted_positions):
+        inserted = np.array([piece.type_id for piece in (*before, *after)])
+        token_type_ids[assembled.inserted_positions] = np.tile(inserted, len(rows.matched_per_row))
     return token_type_ids

@@ -218,7 +218,7 @@ class HuggingFaceTokenizer(JoiningModel):
         return frozenset()
 
     def select_encoder(
-        self, allowed_special: Special, disallowed_special: Special
+        self, allowed_special: Special = (), disallowed_special: Special = "all"
     ) -> Callable[..., EncodedSegments]:
         """Returns `encode_segments`, with the special tokens that are ordinary text."""
         if disallowed_special == "all":
