@@ -37,7 +37,7 @@ See docs/performance.md, section "Ids and offsets".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Corrections, EncodedSegments
+    from tokjax.bpe.chunks import EncodedSegments
 
 
 Integer = TypeVar("Integer", np.int32, np.int64)
@@ -138,7 +138,7 @@ def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
 
 def compute_concatenated_offsets(
     assembled: AssembledRows,
-    corrections: Corrections,
+    lengths: NDArray[np.int64] | None,
     rows: RowLayout,
     byte_lengths: NDArray[np.int64],
     threads: int,
@@ -149,8 +149,7 @@ def compute_concatenated_offsets(
 
     Args:
         assembled: ids of all rows.
-        corrections: overrides for tokens of the segments whose length in the text differs from
-            `byte_lengths`.
+        lengths: number of text bytes of each id of the segments; `None` for those of `byte_lengths`.
         rows: special and added tokens between and around the segments.
         byte_lengths: number of text bytes per token id, `int64`, shape `(vocab_size,)`.
         threads: number of threads.
@@ -161,17 +160,12 @@ def compute_concatenated_offsets(
     # Threads write to disjoint slices of the array, one group of rows at a time.
     offsets = np.empty((len(assembled.ids), 2), np.int64)
     has_special = len(assembled.special_positions) > 0
-    all_corrected_positions = corrections.positions
-    if len(all_corrected_positions):
-        all_corrected_positions = _map_to_all_ids(assembled, corrections.positions)
+    all_lengths = None if lengths is None else _spread(assembled, lengths)
 
     def fill_group(group: slice) -> None:
         splits = assembled.row_splits[group]
         part = slice(int(splits[0]), int(splits[-1]))
-        lengths = byte_lengths.take(assembled.ids[part])
-        if len(all_corrected_positions):
-            corrected = _find_range(all_corrected_positions, part)
-            lengths[all_corrected_positions[corrected] - part.start] = corrections.lengths[corrected]
+        lengths = byte_lengths.take(assembled.ids[part]) if all_lengths is None else all_lengths[part]
         if has_special:
             inserted = assembled.inserted_positions
             inserted = inserted[_find_range(inserted, part)] - part.start
@@ -216,12 +210,10 @@ def compute_offsets_from_spans(
         steps = nbytes.copy()
         steps[follows_matched] += rows.matched_nbytes
         starts = _compute_row_sums(steps, row_splits, first=1) - nbytes
-    offsets = np.zeros((len(assembled.ids), 2), np.int64)
-    ordinary = np.ones(len(assembled.ids), bool)
-    ordinary[assembled.special_positions] = False
+    offsets = np.empty((len(assembled.ids), 2), np.int64)
     shift = np.repeat(starts, np.diff(encoded.splits))
     for side in (0, 1):  # one column at a time: faster than a broadcast over both
-        offsets[:, side][ordinary] = encoded.spans[:, side] + shift
+        offsets[:, side] = _spread(assembled, encoded.spans[:, side] + shift)
     stops = starts[follows_matched]
     offsets[assembled.matched_positions] = np.stack([stops - rows.matched_nbytes, stops], axis=1)
     return offsets
@@ -239,11 +231,8 @@ def compute_word_ids(
     Returns:
         Word ids, `int32`, shape `(n,)`. Inserted tokens have the word id -1.
     """
-    steps = np.ones(len(assembled.ids), np.int32)
-    ordinary = np.ones(len(steps), bool)
-    ordinary[assembled.special_positions] = False
-    steps[assembled.inserted_positions] = 0
-    steps[ordinary] = begins_word
+    steps = _spread(assembled, begins_word.astype(np.int32))
+    steps[assembled.matched_positions] = 1
     word_ids = _compute_row_sums(steps, assembled.row_splits, first=-1)
     word_ids[assembled.inserted_positions] = -1
     return word_ids
@@ -264,14 +253,13 @@ def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64])
     return begins
 
 
-def _map_to_all_ids(assembled: AssembledRows, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Maps positions among the ids of segments to positions among all ids.
-
-    The i-th special position has `special_positions[i] - i` segment ids before it. A segment id comes after
-    all special tokens for which that number is not larger than its own position.
-    """
-    ordinary_before = assembled.special_positions - np.arange(len(assembled.special_positions))
-    return positions + np.searchsorted(ordinary_before, positions, "right")
+def _spread(assembled: AssembledRows, values: NDArray[Any]) -> NDArray[Any]:
+    """Returns values of the ids of segments as values of all ids, 0 for special tokens."""
+    ordinary = np.ones(len(assembled.ids), bool)
+    ordinary[assembled.special_positions] = False
+    spread = np.zeros(len(assembled.ids), values.dtype)
+    spread[ordinary] = values
+    return spread
 
 
 def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:

@@ -90,6 +90,8 @@ class SegmentModel(MethodHints, ABC):
 
     model: ClassVar[str]
     vocabulary: Vocabulary
+    _engine: Any
+    """Engine of a subclass that does not implement `encode_segments`."""
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """Returns a copy with another vocabulary, or the tokenizer itself if it has this one."""
@@ -208,7 +210,6 @@ class SegmentModel(MethodHints, ABC):
         """Metadata of results, unless a caller passes normalized texts."""
         return ResultMetadata(self.model, self.normalization, self.offsets_reference)
 
-    @abstractmethod
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
@@ -219,6 +220,8 @@ class SegmentModel(MethodHints, ABC):
             threads: number of threads.
             sources: whether to compute word beginnings and spans, which offsets and word ids need.
         """
+        encoded: EncodedSegments = self._engine.encode_segments(segments, threads, sources=sources)
+        return encoded
 
     def encode_short(
         self,
@@ -610,7 +613,7 @@ class _Columns(NamedTuple):
         assembled, encoded, rows = self.assembled, self.encoded, self.rows
         if encoded.spans is None:
             nbytes = self.tokenizer.text_byte_lengths
-            offsets = compute_concatenated_offsets(assembled, encoded.corrections, rows, nbytes, self.threads)
+            offsets = compute_concatenated_offsets(assembled, encoded.lengths, rows, nbytes, self.threads)
         else:
             offsets = compute_offsets_from_spans(assembled, encoded, rows, self.nbytes)
         matched = dict(zip(assembled.matched_positions.tolist(), self.matched, strict=True))

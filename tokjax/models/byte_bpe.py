@@ -16,7 +16,6 @@ import numpy as np
 
 from tokjax._util.checks import check_float, check_int
 from tokjax.bpe.array_engine import ArrayEngine, DropoutEngine, ids_to_bytes, join_ids_read_only
-from tokjax.bpe.chunks import Corrections
 from tokjax.bpe.dropout import Dropout
 from tokjax.bpe.merge_rules import (
     MergeRules,
@@ -192,10 +191,10 @@ def prepend_spaces(segments: Segments) -> Segments:
     return segments._replace(texts=texts)
 
 
-def compute_prefix_corrections(
+def compute_text_lengths(
     encoded: EncodedSegments, segments: Segments, spaced_segments: Segments, byte_lengths: NDArray[np.int64]
-) -> Corrections:
-    """Computes the length corrections for the first ids of segments that got a space prepended.
+) -> NDArray[np.int64]:
+    """Computes the number of bytes of text of each id, `int64`, if some segments got a space prepended.
 
     The prepended space is not in the text, so the first token spans one byte less than it has. If the space
     is a separate token, its span is empty.
@@ -207,9 +206,9 @@ def compute_prefix_corrections(
         byte_lengths: number of bytes per token id, `int64`, shape `(size,)`.
     """
     has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, spaced_segments.texts, strict=True))
-    prefixed = np.flatnonzero(np.fromiter(has_prefix, bool, len(segments.texts)))
-    positions = encoded.splits.take(prefixed)
-    return Corrections(positions, byte_lengths.take(encoded.ids.take(positions)) - 1)
+    lengths = byte_lengths.take(encoded.ids)
+    lengths[encoded.splits[:-1][np.fromiter(has_prefix, bool, len(segments.texts))]] -= 1
+    return lengths
 
 
 class TokenSpaces(NamedTuple):
@@ -346,8 +345,8 @@ class ByteLevelBPE(BPEModel):
         encoded = self._engine.encode_segments(split, threads, sources=sources)
         if not sources or not self.add_prefix_space:
             return encoded
-        corrections = compute_prefix_corrections(encoded, segments, split, self.vocabulary.byte_lengths)
-        return encoded._replace(corrections=corrections)
+        lengths = compute_text_lengths(encoded, segments, split, self.vocabulary.byte_lengths)
+        return encoded._replace(lengths=lengths)
 
     def adjust_offsets(
         self, ids: NDArray[np.int32], offsets: NDArray[np.int64], matched: Mapping[int, bytes]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from tokjax.bpe.chunks import Corrections
 from tokjax.bpe.dropout import Dropout
 from tokjax.bpe.merge_rules import (
     MergeRules,
@@ -33,7 +32,7 @@ from tokjax.core.utf8 import encode_segment
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import JoiningModel
-from tokjax.models.byte_bpe import BPEModel, compute_prefix_corrections
+from tokjax.models.byte_bpe import BPEModel, compute_text_lengths
 from tokjax.models.word_base import parse_token_mapping
 from tokjax.pretokenize.special_tokens import check_special_names
 
@@ -236,11 +235,11 @@ class MetaspaceBPE(BPEModel, JoiningModel):
             return encoded
         begins = self._begins_word.take(encoded.ids)
         begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
-        corrections = compute_prefix_corrections(encoded, segments, split, self.text_byte_lengths)
-        after_prefixes = corrections.positions[corrections.lengths == 0] + 1
+        lengths = compute_text_lengths(encoded, segments, split, self.text_byte_lengths)
+        after_prefixes = np.flatnonzero(lengths == 0) + 1
         begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # a prefix alone is not a word
-        corrections = _add_metaspace_corrections(corrections, encoded, segments, self.text_byte_lengths)
-        return encoded._replace(begins_word=begins, corrections=corrections)
+        _lengthen_by_marks(lengths, encoded.splits, segments)
+        return encoded._replace(begins_word=begins, lengths=lengths)
 
     def _normalize_spaces(self, segments: Segments) -> list[str]:
         """Returns the texts of segments with spaces for `▁`, and with added spaces."""
@@ -350,13 +349,10 @@ def metaspace_bpe(
     return MetaspaceBPE(vocabulary, merges, add_prefix_space, split_words, strip)
 
 
-def _add_metaspace_corrections(
-    corrections: Corrections, encoded: EncodedSegments, segments: Segments, byte_lengths: NDArray[np.int64]
-) -> Corrections:
-    """Adds length corrections for tokens that contain a `▁` of the text.
+def _lengthen_by_marks(lengths: NDArray[np.int64], splits: NDArray[np.int64], segments: Segments) -> None:
+    """Adds the bytes of each `▁` of the text to the length of the token that contains it.
 
-    Merging sees a space, which is one byte; a `▁` is three bytes of the text. So each `▁` adds two bytes to
-    the token that contains it:
+    Merging sees a space, which is one byte; a `▁` is three bytes of the text. So each `▁` adds two bytes:
 
         text            a▁b    bytes: a=1, ▁=3, b=1
         merged text     a b    bytes: a=1, space=1, b=1
@@ -364,30 +360,18 @@ def _add_metaspace_corrections(
         lengths         1, 2   become 1, 4
 
     Args:
-        corrections: corrections for prepended spaces.
-        encoded: ids of the segments.
+        lengths: number of bytes of merged text of each id, without prepended spaces, which changes.
+        splits: index of the first id of each segment, then the number of ids.
         segments: segments as they are in the text.
-        byte_lengths: number of text bytes per token id, `int64`, shape `(size,)`.
     """
-    segments_with_marks = [segment for segment, text in enumerate(segments.texts) if METASPACE in text]
-    if not segments_with_marks:
-        return corrections
     extra_bytes = len(METASPACE.encode("utf-8")) - 1
-    lengths = dict(zip(corrections.positions.tolist(), corrections.lengths.tolist(), strict=True))
-    for segment in segments_with_marks:
-        first, stop = encoded.splits[segment : segment + 2].tolist()
-        id_lengths = byte_lengths.take(encoded.ids[first:stop])
-        id_lengths[0] = lengths.get(first, id_lengths[0])  # without a prepended space
-        sizes = [
-            len(encode_segment(part, segments.hold_bytes))
-            for part in segments.texts[segment].split(METASPACE)
-        ]
-        # Positions of the marks in the merged text, and the number of them in each token.
-        marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
-        counts = np.diff(np.searchsorted(marks, np.cumsum(id_lengths)), prepend=0)
-        for i in np.flatnonzero(counts).tolist():
-            lengths[first + i] = int(id_lengths[i] + extra_bytes * counts[i])
-    return Corrections(*np.array(sorted(lengths.items()), np.int64).reshape(-1, 2).T)
+    for segment, text in enumerate(segments.texts):
+        if METASPACE in text:
+            part = lengths[splits[segment] : splits[segment + 1]]
+            sizes = [len(encode_segment(each, segments.hold_bytes)) for each in text.split(METASPACE)]
+            # Positions of the marks in the merged text, and the number of them in each token.
+            marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
+            part += extra_bytes * np.diff(np.searchsorted(marks, np.cumsum(part)), prepend=0)
 
 
 @find_text_lengths.register(MetaspaceBPE)

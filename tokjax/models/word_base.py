@@ -15,18 +15,16 @@ See docs/performance.md, section "WordPiece and word-level tokenizers".
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokjax._util.checks import check_names
 from tokjax.bpe.array_engine import Engine, Places, UnitDict, ids_to_bytes, to_byte_positions
 from tokjax.bpe.batched_merging import PretokenIds
-from tokjax.bpe.chunks import EncodedSegments, PreTokenizer
 from tokjax.bpe.pre_tokenizers import WordPreTokenizer
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core import protocol
@@ -41,64 +39,13 @@ from tokjax.pretokenize.special_tokens import check_special_names
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.bpe.chunks import Segments
+    from tokjax.bpe.chunks import EncodedSegments, Segments
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.core.encode_options import RoleOptions
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role
     from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
-
-
-class WordSplitter(PreTokenizer, Protocol):
-    """Pre-tokenizer of words."""
-
-    def find_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        """Returns the spans of the words of a text, in characters."""
-
-
-class TokenLengths(NamedTuple):
-    """Number of bytes of a word that each token stands for.
-
-    Attributes:
-        initial: length of each token at the start of a word, `int64`, shape `(size,)`.
-        continuing: length of each token inside a word, without its prefix, `int64`, shape `(size,)`.
-        unknown: id that stands for a whole word of any length.
-    """
-
-    initial: NDArray[np.int64]
-    continuing: NDArray[np.int64]
-    unknown: int
-
-    def compute_spans(
-        self, ids: PretokenIds, starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Computes the byte span of each id.
-
-        The tokens of a word, concatenated, are the word. So one running sum of token lengths over all words
-        gives the ends of tokens, as if there were nothing between words. Adding the distance between that sum
-        and the actual start of each word gives the spans in the text.
-
-        Args:
-            ids: ids of words.
-            starts: byte position of each word, 0-based, `int64`, shape `(words,)`.
-            lengths: number of bytes of each word, `int64`, shape `(words,)`.
-
-        Returns:
-            0-based half-open byte spans, `int64`, shape `(n, 2)`.
-        """
-        word_firsts = np.cumsum(ids.counts) - ids.counts
-        lengths_by_id = self.continuing.take(ids.ids)
-        first_ids = ids.ids.take(word_firsts)
-        lengths_by_id[word_firsts] = np.where(
-            first_ids == self.unknown, lengths, self.initial.take(first_ids)
-        )
-        spans = np.empty((len(ids.ids), 2), np.int64)
-        stops = spans[:, 1]
-        np.cumsum(lengths_by_id, out=stops)
-        stops += np.repeat(starts - (np.cumsum(lengths) - lengths), ids.counts)
-        np.subtract(stops, lengths_by_id, out=spans[:, 0])
-        return spans
 
 
 class WordEngine(Engine):
@@ -108,25 +55,30 @@ class WordEngine(Engine):
         pre_tokenizer: finds the words.
         words: word in UTF-8 to id, for words that are a token.
         match: function that returns the ids of any other word, at least one.
-        lengths: number of bytes that each token stands for.
+        initial: number of bytes of a word that each token stands for at its start, `int64`, shape `(size,)`.
+        continuing: the same inside a word, without the prefix of the token.
+        unknown: id that stands for a whole word of any length.
     """
 
     def __init__(
         self,
-        pre_tokenizer: WordSplitter,
+        pre_tokenizer: Any,
         words: Mapping[bytes, int],
         match: Callable[[str], Sequence[int]],
-        lengths: TokenLengths,
+        initial: NDArray[np.int64],
+        continuing: NDArray[np.int64],
+        unknown: int,
     ) -> None:
         super().__init__(pre_tokenizer, len(words))
-        self._find_spans = pre_tokenizer.find_spans
-        self._words, self._match, self._lengths = words, match, lengths
+        self._find_spans: Callable[[str], Sequence[tuple[int, int]]] = pre_tokenizer.find_spans
+        self._words, self._match = words, match
+        self._initial, self._continuing, self._unknown = initial, continuing, unknown
 
     @cached_property
     def _caches(self) -> tuple[PretokenCache, PretokenCache]:
         # The tables look up a long word under the key of a line feed first, and discard that result (see
         # `HashTables.find`). No word is a line feed; it is a key so that these lookups are hits.
-        return (PretokenCache({**self._words, b"\n": self._lengths.unknown}, self),) * 2
+        return (PretokenCache({**self._words, b"\n": self._unknown}, self),) * 2
 
     def list_units(self, segments: Segments, *, sources: bool) -> tuple[list[list[str]], Places | None]:
         """Returns the words of each segment, and where they are if `sources` is true."""
@@ -158,7 +110,37 @@ class WordEngine(Engine):
         encoded = super().join_units(ids, stops, places, sources=sources)
         if not sources or places is None:
             return encoded
-        return encoded._replace(spans=self._lengths.compute_spans(ids, *places))
+        return encoded._replace(spans=self._compute_spans(ids, *places))
+
+    def _compute_spans(
+        self, ids: PretokenIds, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Computes the byte span of each id.
+
+        The tokens of a word, concatenated, are the word. So one running sum of token lengths over all words
+        gives the ends of tokens, as if there were nothing between words. Adding the distance between that sum
+        and the actual start of each word gives the spans in the text.
+
+        Args:
+            ids: ids of words.
+            starts: byte position of each word, 0-based, `int64`, shape `(words,)`.
+            lengths: number of bytes of each word, `int64`, shape `(words,)`.
+
+        Returns:
+            0-based half-open byte spans, `int64`, shape `(n, 2)`.
+        """
+        word_firsts = np.cumsum(ids.counts) - ids.counts
+        lengths_by_id = self._continuing.take(ids.ids)
+        first_ids = ids.ids.take(word_firsts)
+        lengths_by_id[word_firsts] = np.where(
+            first_ids == self._unknown, lengths, self._initial.take(first_ids)
+        )
+        spans = np.empty((len(ids.ids), 2), np.int64)
+        stops = spans[:, 1]
+        np.cumsum(lengths_by_id, out=stops)
+        stops += np.repeat(starts - (np.cumsum(lengths) - lengths), ids.counts)
+        np.subtract(stops, lengths_by_id, out=spans[:, 0])
+        return spans
 
 
 class WordModel(JoiningModel):
@@ -193,20 +175,9 @@ class WordModel(JoiningModel):
         return None if self.normalizer.is_identity else "bert"
 
     @property
-    @abstractmethod
-    def _engine(self) -> WordEngine:
-        """Engine that finds words and encodes them."""
-
-    @property
-    def _pre_tokenizer(self) -> WordSplitter:
-        """Pre-tokenizer of the engine."""
+    def _pre_tokenizer(self) -> Any:
+        """Pre-tokenizer of the engine, with a method `find_spans` for the words of a text in characters."""
         return WordPreTokenizer(self.splitter)
-
-    def encode_segments(
-        self, segments: Segments, threads: int = 1, *, sources: bool = True
-    ) -> EncodedSegments:
-        """Encodes segments of ordinary text, already normalized, independently of one another."""
-        return self._engine.encode_segments(segments, threads, sources=sources)
 
 
 pre_tokenize.register(WordModel)(group_by_word)

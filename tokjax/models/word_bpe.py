@@ -14,21 +14,22 @@ subword-nmt and of KeemenaSubwords.jl.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 
 from tokjax.bpe.merge_rules import MAX_MERGES, check_merges, parse_merge_pairs
+from tokjax.bpe.sequential_merging import merge_by_heap
 from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import from_characters
 from tokjax.core.vocabulary import MAX_ID, Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_base import TokenLengths, WordEngine, WordModel, make_word_vocabulary
+from tokjax.models.word_base import WordEngine, WordModel, make_word_vocabulary
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.word_boundaries import Splitter
@@ -117,7 +118,7 @@ class WordBPE(WordModel):
         for form, id_ in self.vocabulary.ordinary.items():
             known[id_] = self._count_text_bytes(form.decode("utf-8"))
         lengths = np.append(known, np.arange(self._max_token_bytes + 1))
-        return WordEngine(self._pre_tokenizer, {}, self.match, TokenLengths(lengths, lengths, unknown_word))
+        return WordEngine(self._pre_tokenizer, {}, self.match, lengths, lengths, unknown_word)
 
     @cached_property
     def _ranks(self) -> dict[tuple[str, str], int]:
@@ -178,43 +179,12 @@ class WordBPE(WordModel):
 def merge_symbols(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
     """Merges all occurrences of the pair of lowest rank, from left to right, until no pair has a rank.
 
-    Takes O(n log n) for `n` symbols: the symbols are a linked list, and each rank has a list of the positions
-    at which its pair has occurred. Some of these positions have changed when their rank is the lowest.
-
     >>> merge_symbols(list("abab"), {("a", "b"): 0, ("ab", "ab"): 1})
     ['abab']
     """
-    size = len(symbols)
-    parts: list[str] = [*symbols, ""]  # "" for a symbol that was merged, and after the last one
-    following, previous = list(range(1, size + 1)), list(range(-1, size))
-    positions: dict[int, list[int]] = {}
-    heap: list[int] = []
-
-    def add_candidate(position: int) -> None:
-        rank = ranks.get((parts[position], parts[following[position]]))
-        if rank is None:
-            return
-        if rank not in positions:
-            positions[rank] = []
-            heapq.heappush(heap, rank)
-        positions[rank].append(position)
-
-    for position in range(size):
-        add_candidate(position)
-    while heap:
-        rank = heapq.heappop(heap)
-        for position in sorted(positions.pop(rank)):
-            after = following[position]
-            if ranks.get((parts[position], parts[after])) != rank:
-                continue
-            parts[position] += parts[after]
-            parts[after] = ""
-            following[position] = following[after]
-            previous[following[position]] = position
-            if previous[position] >= 0:
-                add_candidate(previous[position])
-            add_candidate(position)
-    return [part for part in parts if part]
+    text, starts = "".join(symbols), [0, *accumulate(map(len, symbols))]
+    starts = merge_by_heap(text, starts[:-1], lambda *pair: ranks.get(pair), together=True)
+    return [text[start:stop] for start, stop in pairwise([*starts, len(text)])]
 
 
 @accept_options(RoleOptions, unk_token="<unk>")

@@ -19,7 +19,7 @@ from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, is_encodable
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_base import DEFAULT_ROLES, TokenLengths, WordEngine, WordModel, make_word_vocabulary
+from tokjax.models.word_base import DEFAULT_ROLES, WordEngine, WordModel, make_word_vocabulary
 from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.word_boundaries import Splitter
 
@@ -82,9 +82,7 @@ class LongestMatchModel(WordModel):
         }
         nbytes = self.vocabulary.byte_lengths
         continuing = nbytes - len((self.continuing_prefix or "").encode("utf-8"))
-        return WordEngine(
-            self._pre_tokenizer, words, self.match, TokenLengths(nbytes, continuing, self._unknown)
-        )
+        return WordEngine(self._pre_tokenizer, words, self.match, nbytes, continuing, self._unknown)
 
     def match(self, word: str) -> list[int]:
         """Returns the ids of one word.
