@@ -139,20 +139,6 @@ DEFAULTS: EncodeOptions = {
 }
 
 
-_BOTH = "encode_result and encode_to_array accept it"
-_UNSUPPORTED_BY_ENCODE = {
-    "max_length": _BOTH,
-    "truncation": _BOTH,
-    "truncation_side": _BOTH,
-    "is_pretokenized": _BOTH,
-    "assume_normalized": _BOTH,
-    "threads": _BOTH,
-    "return_offsets": "encode_result accepts it",
-    "return_masks": "encode_result accepts it",
-}
-"""Options that `encode` does not have, with the functions that accept them."""
-
-
 def check_options(options: Mapping[str, Any]) -> None:
     """Raises `InvalidArgumentError` for an array, and for special tokens that are no names."""
     for option, value in options.items():
@@ -235,7 +221,10 @@ def explain_unknown_options(generic: Generic) -> Generic:
             unknown = next((key for key in kwargs if f"unexpected keyword argument {key!r}" in message), None)
             if unknown is None:
                 raise
-            advice = f"; {_UNSUPPORTED_BY_ENCODE[unknown]}" if unknown in _UNSUPPORTED_BY_ENCODE else ""
+            others = (
+                "encode_result and encode_to_array accept" if unknown in DEFAULTS else "encode_result accepts"
+            )
+            advice = f"; {others} it" if unknown in {*DEFAULTS, *ColumnOptions.__annotations__} else ""
             raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{advice}") from None
 
     return dispatch_and_call  # type: ignore[return-value]

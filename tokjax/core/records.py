@@ -217,16 +217,16 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             get_token_strings: function that returns the readable forms of ids.
             has_attention_mask: whether items have an attention mask.
         """
-        columns = {
-            name: None if column is None else _freeze_copy(name, column)
-            for name, column in ragged._asdict().items()
-        }
-        vars(self).update(
-            columns,
-            metadata=metadata,
-            get_token_strings=get_token_strings,
-            has_attention_mask=has_attention_mask,
+        copied = ragged._replace(
+            **{
+                name: _freeze_copy(name, column)
+                for name, column in ragged._asdict().items()
+                if column is not None
+            }
         )
+        mask = has_attention_mask
+        batch = make_batch_without_copy(copied, metadata, get_token_strings, has_attention_mask=mask)
+        vars(self).update(vars(batch))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the columns, and the readable forms of their ids instead of the vocabulary."""

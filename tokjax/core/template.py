@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
 _TYPED_PIECE = re.compile(r"(?s)(.+):(\d+)")
 """Piece with a token type id, such as `[SEP]:1`."""
-_TEXT_INDICES = {"$A": 0, "$B": 1}
-"""Index of the text that each name stands for in a template."""
 _TEXT_NAMES = ("$A", "$B")
 """Name of each text, by index."""
 _INSERTED_VALUES = {"offsets": 0, "special_tokens_mask": 1, "word_ids": -1}
@@ -67,8 +65,6 @@ _INSERTED_VALUES = {"offsets": 0, "special_tokens_mask": 1, "word_ids": -1}
 
 Truncation = Literal["longest_first", "only_first", "only_second"]
 """Which text of a pair is truncated."""
-TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "only_second")
-"""The values of `Truncation`, to check arguments."""
 
 
 class TemplatePiece(NamedTuple):
@@ -111,7 +107,8 @@ class Template:
     @property
     def around_text(self) -> tuple[tuple[TemplatePiece, ...], tuple[TemplatePiece, ...]]:
         """Pieces of `single` before its text, and pieces after it."""
-        return _around_text(self.single)
+        text = [piece.text for piece in self.single].index(0)
+        return self.single[:text], self.single[text + 1 :]
 
     def check_tokens(self, special: Collection[str], added_tokens: Container[str]) -> None:
         """Raises `InvalidArgumentError` if a token of the template is neither special nor an added token.
@@ -161,7 +158,7 @@ def make_template(single: str | Sequence[str], pair: str | Sequence[str] | None 
     single_pieces = _parse_pieces("single", single, 1)
     if pair is not None:
         return Template(single_pieces, _parse_pieces("pair", pair, 2))
-    _, after = _around_text(single_pieces)
+    _, after = Template(single_pieces, ()).around_text
     second_text = (TemplatePiece(1, None, 1), *(piece._replace(type_id=1) for piece in after))
     return Template(single_pieces, (*single_pieces, *second_text))
 
@@ -336,13 +333,6 @@ def _truncate_longest_first(first: Ints, second: Ints, capacity: int) -> list[In
     return [np.where(swapped, longer, shorter), np.where(swapped, shorter, longer)]
 
 
-def _around_text(
-    single: tuple[TemplatePiece, ...],
-) -> tuple[tuple[TemplatePiece, ...], tuple[TemplatePiece, ...]]:
-    text = [piece.text for piece in single].index(0)
-    return single[:text], single[text + 1 :]
-
-
 def _parse_pieces(name: str, spec: str | Sequence[str], num_texts: int) -> tuple[TemplatePiece, ...]:
     if not isinstance(spec, Iterable):
         raise InvalidArgumentError(f"the {name} template must be a str or a list, not {spec!r:.100}")
@@ -359,7 +349,7 @@ def _parse_piece(part: str) -> TemplatePiece:
         raise InvalidArgumentError(f"a template is made of names and $A or $B, but one piece is {part!r}")
     typed = _TYPED_PIECE.fullmatch(part)
     name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
-    text = _TEXT_INDICES.get(name)
+    text = _TEXT_NAMES.index(name) if name in _TEXT_NAMES else None
     return TemplatePiece(text, name if text is None else None, check_int("type_id", type_id, minimum=0))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from tokjax._util.checks import check_int, check_text
 from tokjax._util.display import short_repr
 from tokjax.core.json_records import register_record
+from tokjax.core.records import freeze
 from tokjax.core.template import Template, make_template
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
@@ -195,8 +196,7 @@ class Vocabulary:
         tokens, position = self._index
         lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
         lengths = np.append(lengths, -1).take(position, mode="wrap")  # position -1 is the appended -1
-        lengths.setflags(write=False)
-        return lengths
+        return freeze(lengths)
 
     @cached_property
     def all_bytes(self) -> NDArray[np.uint8]:
@@ -208,16 +208,14 @@ class Vocabulary:
         """Position in `all_bytes` at which the bytes of each id start, `int64`, shape `(size,)`."""
         lengths = np.maximum(self.byte_lengths, 0)
         starts = np.cumsum(lengths) - lengths
-        starts.setflags(write=False)
-        return starts
+        return freeze(starts)
 
     @cached_property
     def is_special(self) -> NDArray[np.bool_]:
         """Mask of the ids that are special tokens, `bool`, shape `(size,)`."""
         special = np.zeros(self.size, bool)
         special[list(self.special.values())] = True
-        special.setflags(write=False)
-        return special
+        return freeze(special)
 
     @cached_property
     def is_skipped(self) -> NDArray[np.bool_]:
@@ -227,16 +225,14 @@ class Vocabulary:
         """
         skipped = self.is_special.copy()
         skipped[[self.special[name] for name in self.unmatched_names]] = False
-        skipped.setflags(write=False)
-        return skipped
+        return freeze(skipped)
 
     @cached_property
     def strings(self) -> NDArray[np.object_]:
         """Readable form of each id, `None` for ids without a token, `object`, shape `(size,)`."""
         strings = np.full(self.size, None, object)
         strings[list(self.bytes_by_id)] = [format_token(token) for token in self.bytes_by_id.values()]
-        strings.setflags(write=False)
-        return strings
+        return freeze(strings)
 
     @cached_property
     def _string_cache(self) -> NDArray[np.object_]:

@@ -49,7 +49,7 @@ against the capacity, which can therefore differ from pair to pair. A question o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 
@@ -65,7 +65,6 @@ from tokjax.core.encode_options import (
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import Windows
 from tokjax.core.template import (
-    TRUNCATIONS,
     TokenSlices,
     Truncation,
     apply_template,
@@ -225,7 +224,7 @@ def tokenize(
 
 def _check_truncation(max_length: int | None, truncation: str, side: str) -> int | None:
     """Returns `max_length`; raises `InvalidArgumentError` if one of the three options is invalid."""
-    check_choice("truncation", truncation, TRUNCATIONS, "; to turn truncation on, pass max_length")
+    check_choice("truncation", truncation, get_args(Truncation), "; to turn truncation on, pass max_length")
     check_choice("truncation_side", side, ("left", "right"))
     return None if max_length is None else check_int("max_length", max_length, minimum=1)
 

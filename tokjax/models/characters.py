@@ -145,31 +145,27 @@ class CharTokenizer(SegmentModel):
         texts = segments.get_characters()
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
         splits = make_row_splits(map(len, texts))
-        positions = np.searchsorted(self._codes, codes)
-        is_known = self._codes.take(positions, mode="clip") == codes
-        ids = np.where(is_known, self._ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
+        known_codes, known_ids = self._table
+        positions = np.searchsorted(known_codes, codes)
+        is_known = known_codes.take(positions, mode="clip") == codes
+        ids = np.where(is_known, known_ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
         if not sources:
             return EncodedSegments(ids, splits, None)
-        spans = map(_compute_spans, segments.encode())
-        all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
+        starts = map(find_character_starts, segments.encode())
+        spans = [np.stack([each[:-1], each[1:]], axis=1) for each in starts]
         begins = flag_word_beginnings(np.isin(codes, _SPACES), splits)
-        return EncodedSegments(ids, splits, begins, all_spans)
+        return EncodedSegments(ids, splits, begins, np.concatenate([np.zeros((0, 2), np.int64), *spans]))
 
     @cached_property
     def _unknown(self) -> int:
         return self.vocabulary.require_role("unk", "a vocabulary of characters")
 
     @cached_property
-    def _codes(self) -> NDArray[np.uint32]:
-        return np.array(sorted(map(ord, self._characters)) or [0xFFFFFFFF], np.uint32)
-
-    @cached_property
-    def _ids(self) -> NDArray[np.int32]:
-        return np.array([id_ for _, id_ in sorted(self._characters.items())] or [self._unknown], np.int32)
-
-    @cached_property
-    def _characters(self) -> dict[str, int]:
-        return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
+    def _table(self) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        """Code points of the characters, ascending, and their ids; with one at least."""
+        ids = {ord(token.decode("utf-8")): id_ for token, id_ in self.vocabulary.ordinary.items()}
+        codes = sorted(ids) or [0xFFFFFFFF]
+        return np.array(codes, np.uint32), np.array([ids.get(code, 0) for code in codes], np.int32)
 
 
 @accept_options(RoleOptions, **DEFAULT_ROLES)
@@ -197,9 +193,3 @@ def char_level(
     [3, 1, 2, 0]
     """
     return CharTokenizer(make_word_vocabulary(tokens, special_tokens, get_roles(roles, **DEFAULT_ROLES)))
-
-
-def _compute_spans(text: bytes) -> NDArray[np.int64]:
-    """Computes the 0-based byte span of each character of a text, `int64`, shape `(n, 2)`."""
-    starts = find_character_starts(text)
-    return np.stack([starts[:-1], starts[1:]], axis=1)

@@ -247,11 +247,11 @@ class MetaspaceBPE(BPEModel, JoiningModel):
         if self.add_prefix_space == "first" and segments.begins_text is not None:
             begins = segments.begins_text.tolist()
         return [
-            self._normalize_space(text) if begin else text.replace(METASPACE, " ")
+            self._prepare_short(text) if begin else text.replace(METASPACE, " ")
             for text, begin in zip(segments.texts, begins, strict=True)
         ]
 
-    def _normalize_space(self, text: str) -> str:
+    def _prepare_short(self, text: str) -> str:
         """Returns one text with spaces for `▁`, and with an added space if it needs one."""
         text = text.replace(METASPACE, " ")
         if (
@@ -261,9 +261,6 @@ class MetaspaceBPE(BPEModel, JoiningModel):
         ):
             return text
         return " " + text
-
-    def _prepare_short(self, text: str) -> str:
-        return self._normalize_space(text)
 
     def _make_pre_tokenizer(self) -> AdjacencyPreTokenizer:
         return AdjacencyPreTokenizer(self.rules.symbols, split_before_spaces=self.split_words)
