@@ -187,13 +187,13 @@ from .models.vocabulary_changes import (
     with_roles as with_roles,
     with_template as with_template,
 )
-from .models.word_bpe import (
-    word_bpe as word_bpe,
-)
 from .models.wordpiece import (
     from_callable as from_callable,
     word_level as word_level,
     wordpiece as wordpiece,
+)
+from .models.words import (
+    word_bpe as word_bpe,
 )
 from .offsets import (
     try_span_substring as try_span_substring,

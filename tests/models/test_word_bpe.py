@@ -9,7 +9,7 @@ import tokjax
 from tests.support.span_checks import assert_contract
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.models.word_bpe import merge_order_is_unique, merge_symbols
+from tokjax.models.words import merge_order_is_unique, merge_symbols
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 
 ArgumentError = tokjax.errors.InvalidArgumentError

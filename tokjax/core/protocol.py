@@ -471,14 +471,6 @@ def group_by_word(tokenizer: Any, text: Text, **special: Any) -> PreTokens:
     return PreTokens(strings, spans)
 
 
-def raise_without_pretokens(tokenizer: Any, reason: str) -> NoReturn:
-    """Raises `UnsupportedTokenizerError` for a tokenizer that does not split texts before it encodes them."""
-    raise UnsupportedTokenizerError(
-        f"a {type(tokenizer).__name__} has no pre-tokens: {reason}; the word_ids of encode_result number the "
-        "words of a text for every tokenizer"
-    )
-
-
 def token_byte_lengths(tokenizer: Any) -> NDArray[np.int32]:
     """Returns the number of bytes that each id adds to a decoded text, for `objectives.bits_per_byte`.
 

@@ -32,8 +32,8 @@ from tokjax.models import (  # noqa: F401
     metaspace,
     sentencepiece,
     unigram,
-    word_bpe,
     wordpiece,
+    words,
 )
 from tokjax.models.format_errors import as_format_errors, read_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons

@@ -19,11 +19,11 @@ from .sentencepiece_sampling import (
 from .unigram import (
     Unigram as Unigram,
 )
-from .word_bpe import (
-    WordBPE as WordBPE,
-)
 from .wordpiece import (
     CallableTokenizer as CallableTokenizer,
     WordLevelTokenizer as WordLevelTokenizer,
     WordPieceTokenizer as WordPieceTokenizer,
+)
+from .words import (
+    WordBPE as WordBPE,
 )

@@ -32,7 +32,7 @@ from tokjax.bpe.chunks import EncodedSegments, Segments, as_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.json_records import get_hints, is_record, list_choices, to_json_values
-from tokjax.core.protocol import PreTokens, pre_tokenize, raise_without_pretokens
+from tokjax.core.protocol import PreTokens, group_by_word, pre_tokenize
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import (
@@ -42,7 +42,7 @@ from tokjax.core.utf8 import (
     to_characters,
 )
 from tokjax.core.vocabulary import drop_lookup_roles, share_names
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
@@ -165,6 +165,11 @@ class SegmentModel(MethodHints, ABC):
         for field in fields(self):  # type: ignore[arg-type]
             if choices := list_choices(hints[field.name]):
                 check_choice(field.name, getattr(self, field.name), choices)
+
+    @property
+    def why_no_pretokens(self) -> str:
+        """Reason for which `pre_tokenize` raises an error; empty if the word ids number pre-tokens."""
+        return "it encodes a text as a whole"
 
     @property
     def normalization(self) -> str | None:
@@ -531,8 +536,13 @@ def encode_ids(
 
 
 @pre_tokenize.register(SegmentModel)
-def _pre_tokenize(tokenizer: SegmentModel, text: Text, **special: Any) -> PreTokens:  # noqa: ARG001
-    raise_without_pretokens(tokenizer, "it encodes a text as a whole")
+def _pre_tokenize(tokenizer: SegmentModel, text: Text, **special: Any) -> PreTokens:
+    if tokenizer.why_no_pretokens:
+        raise UnsupportedTokenizerError(
+            f"a {type(tokenizer).__name__} has no pre-tokens: {tokenizer.why_no_pretokens}; the word_ids of "
+            "encode_result number the words of a text for every tokenizer"
+        )
+    return group_by_word(tokenizer, text, **special)
 
 
 def make_batch(

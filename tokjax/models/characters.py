@@ -17,7 +17,7 @@ from tokjax.core.vocabulary import Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_base import DEFAULT_ROLES, make_word_vocabulary
+from tokjax.models.words import DEFAULT_ROLES, make_word_vocabulary
 from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 
@@ -21,19 +21,13 @@ from tokjax.bpe.merge_rules import (
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
-from tokjax.core.protocol import (
-    PreTokens,
-    find_text_lengths,
-    group_by_word,
-    pre_tokenize,
-    raise_without_pretokens,
-)
+from tokjax.core.protocol import find_text_lengths
 from tokjax.core.utf8 import encode_segment
 from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import JoiningModel
 from tokjax.models.byte_bpe import BPEModel, compute_text_lengths
-from tokjax.models.word_base import parse_token_mapping
+from tokjax.models.words import parse_token_mapping
 from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
@@ -43,7 +37,6 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.chunks import EncodedSegments, Segments
     from tokjax.core.records import OffsetsReference
-    from tokjax.core.utf8 import Text
 
 METASPACE = "▁"
 """Character that is written for a space in tokens (U+2581)."""
@@ -225,6 +218,11 @@ class MetaspaceBPE(BPEModel, JoiningModel):
         """The text that offsets refer to: the input text."""
         return "input_text"
 
+    @property
+    def why_no_pretokens(self) -> str:
+        """Reason for which `pre_tokenize` raises an error, or nothing."""
+        return "" if self.split_words else "without split_words, it encodes a text as a whole"
+
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
@@ -374,10 +372,3 @@ def _lengthen_by_marks(lengths: NDArray[np.int64], splits: NDArray[np.int64], se
 @find_text_lengths.register(MetaspaceBPE)
 def _find_text_lengths(tokenizer: MetaspaceBPE) -> NDArray[np.int64]:
     return tokenizer.text_byte_lengths
-
-
-@pre_tokenize.register(MetaspaceBPE)
-def _pre_tokenize(tokenizer: MetaspaceBPE, text: Text, **special: Any) -> PreTokens:
-    if not tokenizer.split_words:
-        raise_without_pretokens(tokenizer, "without split_words, it encodes a text as a whole")
-    return group_by_word(tokenizer, text, **special)

@@ -33,8 +33,8 @@ from tokjax.models.metaspace import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece, set_added_tokens
 from tokjax.models.sentencepiece_files import PieceType, append_pieces, keep_pieces, parse_pieces
 from tokjax.models.unigram import Unigram
-from tokjax.models.word_bpe import WordBPE
 from tokjax.models.wordpiece import LongestMatchModel, WordPieceTokenizer
+from tokjax.models.words import WordBPE
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
 

@@ -19,7 +19,7 @@ from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, is_encodable
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_base import DEFAULT_ROLES, WordEngine, WordModel, make_word_vocabulary
+from tokjax.models.words import DEFAULT_ROLES, WordEngine, WordModel, make_word_vocabulary
 from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.word_boundaries import Splitter
 

@@ -38,14 +38,7 @@ from tokjax.bpe.chunks import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
-from tokjax.core.protocol import (
-    BYTE_PIECE,
-    PreTokens,
-    find_text_lengths,
-    group_by_word,
-    pre_tokenize,
-    raise_without_pretokens,
-)
+from tokjax.core.protocol import BYTE_PIECE, find_text_lengths
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts
 from tokjax.core.vocabulary import AddedToken, Role, Vocabulary
@@ -71,7 +64,6 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.core.encode_options import Special
     from tokjax.core.records import OffsetsReference
-    from tokjax.core.utf8 import Text
     from tokjax.errors import TokjaxError
 
 _SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
@@ -194,6 +186,12 @@ class HuggingFaceTokenizer(JoiningModel):
     def offsets_reference(self) -> OffsetsReference:
         """The text that offsets refer to: the input text."""
         return "input_text"
+
+    @property
+    def why_no_pretokens(self) -> str:
+        """Reason for which `pre_tokenize` raises an error, or nothing: the library numbers the pre-tokens."""
+        has_pretokens = self.pipeline.get("pre_tokenizer") is not None
+        return "" if has_pretokens else "its definition has no pre-tokenizer"
 
     @cached_property
     def symbols(self) -> frozenset[str]:
@@ -367,14 +365,6 @@ def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a parsed definition without the tokens and merges of its model."""
     model = {name: part for name, part in contents["model"].items() if name not in ("vocab", "merges")}
     return {**contents, "model": model}
-
-
-@pre_tokenize.register(HuggingFaceTokenizer)
-def _pre_tokenize(tokenizer: HuggingFaceTokenizer, text: Text, **special: Any) -> PreTokens:
-    """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
-    if tokenizer.pipeline.get("pre_tokenizer") is None:
-        raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
-    return group_by_word(tokenizer, text, **special)
 
 
 def build_huggingface_tokenizer(
