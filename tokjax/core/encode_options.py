@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tokjax.core.template import Truncation
-    from tokjax.core.vocabulary import Role
 
 Generic = TypeVar("Generic")
 Params = ParamSpec("Params")
@@ -120,9 +119,9 @@ class RoleOptions(TypedDict, total=False):
     mask_token: str | None
 
 
-def get_roles(options: RoleOptions, **defaults: Unpack[RoleOptions]) -> dict[Role, str | None]:
+def get_roles(options: RoleOptions, **defaults: Unpack[RoleOptions]) -> dict[Any, str | None]:
     """Returns the token of each role that has an option, or a default such as `pad_token="[PAD]"`."""
-    names: dict[Any, Any] = {**defaults, **options}
+    names: dict[str, Any] = {**defaults, **options}
     return {name.removesuffix("_token"): value for name, value in names.items()}
 
 

@@ -49,6 +49,7 @@ from tokjax.models.assembly import (
     compute_concatenated_offsets,
     compute_offsets_from_spans,
     compute_word_ids,
+    insert_around,
 )
 from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from tokjax.models.assembly import AssembledRows
 
 
+_NOTHING = np.zeros(0, np.int64)
 _SOURCE_COLUMNS = ("offsets", "word_ids", "sequence_ids")
 _MASK_COLUMNS = ("special_tokens_mask", "token_type_ids")
 
@@ -408,6 +410,8 @@ def split_rows(
         segments = segments._replace(texts=list(map(normalize, segments.texts)))
         matched_texts = list(map(normalize, matched_texts))
     segments = _normalize_names(tokenizer, segments, ordinary_names)
+    if not names:
+        return SplitRows(segments, RowLayout(_NOTHING, _NOTHING, per_row, before, after))
     matched = [encode_segment(text, segments.hold_bytes) for text in matched_texts]
     ids, nbytes = [*map(vocabulary.get_id, names)], [*map(len, matched)]
     rows = RowLayout(np.array(ids, np.int64), np.array(nbytes, np.int64), per_row, before, after)
@@ -530,9 +534,11 @@ def encode_ids(
         encode = protocol.encode.dispatch(object)
         return encode(tokenizer, text, add_special_tokens=add_special_tokens, **special)
     segments, rows, _ = split_rows(tokenizer, [text], add_special_tokens=add_special_tokens, **special)
-    encoded = tokenizer.select_encoder(**special)(segments, sources=False)
+    encoded = tokenizer.select_encoder(allowed_special, disallowed_special)(segments, sources=False)
     _reject_made_tokens(tokenizer, encoded.ids, **special)
-    return assemble(encoded, rows).ids
+    if len(segments.texts) == 1 and not rows.before and not rows.after:
+        return encoded.ids
+    return insert_around(encoded.ids, rows) if len(segments.texts) == 1 else assemble(encoded, rows).ids
 
 
 @pre_tokenize.register(SegmentModel)

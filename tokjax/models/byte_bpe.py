@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
 import numpy as np
@@ -484,21 +484,16 @@ def _encode_short_result(
     if parts is None:
         return None
     ids = join_ids_read_only(parts)
-    encode_batch = cache(
-        partial(
-            protocol.encode_texts,
-            tokenizer,
-            [text],
-            add_special_tokens=add_special_tokens,
-            return_offsets=return_offsets,
-            return_masks=return_masks,
-        )
-    )
+    results: list[TokenizationResult] = []
 
     def compute(name: str) -> Any:
         if name == "offsets" and return_offsets:
             return _compute_short_offsets(tokenizer, ids, add_special_tokens)
-        return getattr(encode_batch()[0], name)
+        if not results:
+            flags: Any = {"return_offsets": return_offsets, "return_masks": return_masks}
+            options = {"add_special_tokens": add_special_tokens} | flags
+            results.extend(protocol.encode_texts(tokenizer, [text], **options))
+        return getattr(results[0], name)
 
     return make_result_without_copy(ids, tokenizer.result_metadata, compute)
 
