@@ -162,12 +162,6 @@ def test_batches_with_different_tokens_are_not_equal():
     assert left[0] != right[0]
 
 
-def test_repr_lists_columns(result, batch):
-    assert "tokens: {'hell': " in repr(result) or "tokens: {'h" in repr(result)
-    assert "columns: offsets, attention_mask" in repr(result)
-    assert repr(batch).startswith("TokenizationBatch(3 texts, ")
-
-
 def test_html_is_escaped(result, batch):
     page = result._repr_html_()
     assert "<b>" not in page

@@ -9,7 +9,7 @@ import tokjax
 from tests.support.span_checks import assert_contract
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.models.words import merge_order_is_unique, merge_symbols
+from tokjax.models.words import merge_order_is_unique
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 
 ArgumentError = tokjax.errors.InvalidArgumentError
@@ -85,13 +85,6 @@ def draw_tokenizers(draw):
         unknown=draw(st.sampled_from(["token", "word"])),
         bos_token="<s>",
     )
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=30), st.data())
-def test_merging_equals_the_oracle(symbols, data):
-    _, merges = data.draw(draw_merges("abc", None))
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    assert merge_symbols(symbols, ranks) == merge_slowly(symbols, merges)
 
 
 @given(

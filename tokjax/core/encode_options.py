@@ -97,6 +97,10 @@ class EncodeOptions(TruncationOptions, total=False):
     assume_normalized: bool
 
 
+class ResultOptions(EncodeOptions, ColumnOptions, total=False):
+    """All options of functions that return results with columns."""
+
+
 class RoleOptions(TypedDict, total=False):
     """Names of the special tokens in each role, of functions that make tokenizers. `None` for no such token.
 
@@ -138,6 +142,9 @@ DEFAULTS: EncodeOptions = {
 }
 
 
+_COLUMN_DEFAULTS: ColumnOptions = {"return_offsets": True, "return_masks": True}
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Raises `InvalidArgumentError` for an array, and for special tokens that are no names."""
     for option, value in options.items():
@@ -160,7 +167,7 @@ def accept_options(
         options: the `TypedDict`; `None` if the function has no `**options`.
         **defaults: defaults of the function that differ from `DEFAULTS`, for the signature only.
     """
-    documented_defaults: dict[str, Any] = {**DEFAULTS, **defaults}
+    documented_defaults: dict[str, Any] = {**DEFAULTS, **_COLUMN_DEFAULTS, **defaults}
     names = list(getattr(options, "__annotations__", ()))
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:

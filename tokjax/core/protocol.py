@@ -158,9 +158,9 @@ def encode_short_result(
     tokenizer: Any,
     text: Text,
     *,
-    add_special_tokens: bool,
-    return_offsets: bool,
-    return_masks: bool,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
 ) -> TokenizationResult | None:
     """Encodes one short text with less work than `encode_texts`; returns `None` if there is no such path.
 

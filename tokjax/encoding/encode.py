@@ -57,7 +57,7 @@ from tokjax._util.checks import check_choice, check_int, check_sequence
 from tokjax.core import protocol
 from tokjax.core.encode_options import (
     ColumnOptions,
-    EncodeOptions,
+    ResultOptions,
     SpecialOptions,
     accept_options,
     check_options,
@@ -166,15 +166,15 @@ def encode_batch_result(
     return encoded.apply_template(slices, pieces)
 
 
-@accept_options(EncodeOptions)
+_SHORT_OPTIONS = frozenset({"add_special_tokens", "return_offsets", "return_masks"})
+
+
+@accept_options(ResultOptions)
 def encode_result(
     tokenizer: Any,
     text: Text | Sequence[Text],
     pair: Text | Sequence[Text] | None = None,
-    *,
-    return_offsets: bool = True,
-    return_masks: bool = True,
-    **options: Unpack[EncodeOptions],
+    **options: Unpack[ResultOptions],
 ) -> TokenizationResult:
     """Encodes one text, or one pair of texts, to ids, readable tokens, offsets and masks.
 
@@ -189,20 +189,13 @@ def encode_result(
     >>> encode_result(bert, "Who?", pair="Me").tokens
     ('[CLS]', 'who', '?', '[SEP]', 'me', '[SEP]')
     """
-    if pair is None and (not options or options.keys() == {"add_special_tokens"}):
-        result = protocol.encode_short_result(
-            tokenizer,
-            text,  # type: ignore[arg-type]
-            add_special_tokens=options.get("add_special_tokens", True),
-            return_offsets=return_offsets,
-            return_masks=return_masks,
-        )
+    if pair is None and _SHORT_OPTIONS.issuperset(options):
+        result = protocol.encode_short_result(tokenizer, text, **options)  # type: ignore[arg-type, misc]
         if result is not None:
             return result
-    flags: Any = {"return_offsets": return_offsets, "return_masks": return_masks}
     texts: Any = [text]
     pairs: Any = None if pair is None else [pair]
-    return encode_batch_result(tokenizer, texts, pairs, **flags, **options)[0]
+    return encode_batch_result(tokenizer, texts, pairs, **options)[0]
 
 
 @accept_options(SpecialOptions)

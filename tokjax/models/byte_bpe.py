@@ -473,7 +473,12 @@ def _map_offsets_to_input(tokenizer: ByteLevelBPE, text: Text, offsets: ArrayLik
 
 @protocol.encode_short_result.register(ByteLevelBPE)
 def _encode_short_result(
-    tokenizer: ByteLevelBPE, text: Text, *, add_special_tokens: bool, return_offsets: bool, return_masks: bool
+    tokenizer: ByteLevelBPE,
+    text: Text,
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
 ) -> TokenizationResult | None:
     """Encodes a text in which no special or added token is matched.
 

@@ -31,7 +31,7 @@ from tokjax.models.words import parse_token_mapping
 from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 METASPACE = "▁"
 """Character that is written for a space in tokens (U+2581)."""
 _NOT_IN_UTF8 = b"\xff"
-_SEPARATOR = "\ud800"  # a lone surrogate, which no token contains
 BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
 _BYTES_BY_FORM = {form: bytes([byte]) for byte, form in enumerate(BYTE_FORMS)}
 
@@ -95,7 +94,7 @@ def make_rules_from_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, s
                 character_merges[character[: stop - 1], character[stop - 1 : stop]] = None
                 partial_character_ids[character[:stop]] = -1  # no token; replaced below if it is one
     text_forms = [form for form in ids if " " not in form and form not in _BYTES_BY_FORM]
-    tokens = dict(zip(text_forms, _decode_pieces(text_forms), strict=True))
+    tokens = dict(zip(text_forms, _replace_marks(map(str.encode, text_forms)), strict=True))
     try:
         # Share one bytes object per token: its hash is computed only once, and memory is saved.
         lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), merges))) for side in (0, 1))
@@ -129,8 +128,8 @@ def list_missing_forms(forms: Container[str]) -> list[str]:
 def build_piece_bytes(vocabulary: Vocabulary) -> list[bytes]:
     """Returns the bytes of text that each id stands for, as in `decode_piece`; `b""` for unused ids."""
     pieces = [b""] * vocabulary.size
-    tokens = _NOT_IN_UTF8.join(vocabulary.bytes_by_id.values()).replace(METASPACE.encode("utf-8"), b" ")
-    for id_, token in zip(vocabulary.bytes_by_id, tokens.split(_NOT_IN_UTF8), strict=True):
+    tokens = vocabulary.bytes_by_id
+    for id_, token in zip(tokens, _replace_marks(tokens.values()), strict=True):
         pieces[id_] = token
     for form, byte in _BYTES_BY_FORM.items():
         ordinary_id = vocabulary.ordinary.get(form.encode("utf-8"))
@@ -140,13 +139,9 @@ def build_piece_bytes(vocabulary: Vocabulary) -> list[bytes]:
     return pieces
 
 
-def _decode_pieces(forms: list[str]) -> list[bytes]:
-    """Returns the bytes of text that many tokens stand for. None of them may be a byte token.
-
-    The tokens are concatenated, so that they are decoded by a few calls.
-    """
-    text = _SEPARATOR.join(forms).replace(METASPACE, " ")
-    return text.encode("utf-8", "surrogatepass").split(_SEPARATOR.encode("utf-8", "surrogatepass"))
+def _replace_marks(tokens: Iterable[bytes]) -> list[bytes]:
+    """Returns tokens in UTF-8, at least one, with a space for each `▁`: all of them by one call."""
+    return _NOT_IN_UTF8.join(tokens).replace(METASPACE.encode("utf-8"), b" ").split(_NOT_IN_UTF8)
 
 
 def _find_merge_problem(ids: Mapping[str, int], left: str, right: str) -> str | None:
