@@ -167,17 +167,3 @@ def test_long_words_take_little_time():
 def test_invalid_arguments(tokens, merges, options, message):
     with pytest.raises(ArgumentError, match=message):
         tokjax.word_bpe(tokens, merges, **options)
-
-
-def test_fingerprint_depends_on_options():
-    options = {"lowercase": True, "unknown": "word"}
-    changes = [
-        {},
-        {"end_of_word": "symbol"},
-        {"splitter": "bert"},
-        {"unknown": "token"},
-        {"byte_level": True},
-    ]
-    tokens, merges = ["<unk>", "a", "a</w>"], [("a", "a</w>")]
-    tokenizers = [tokjax.word_bpe(tokens, merges, **(options | changed)) for changed in changes]
-    assert len(set(map(tokjax.fingerprint, tokenizers))) == len(tokenizers)

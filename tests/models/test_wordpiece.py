@@ -14,7 +14,6 @@ from tests.support.huggingface_tokenizers import make_pair
 from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
-from tokjax.pretokenize.normalization import BertNormalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OPTIONS = {
@@ -254,9 +253,6 @@ def test_metadata_has_the_normalizer():
         assert metadata.normalizer == normalizer
         in_view = metadata.offsets_reference == "tokenizer_normalized_text"
         assert in_view == (normalizer is not None)
-    unnormalized = tokjax.wordpiece(["[UNK]"], **OPTIONS["no normalization"])
-    assert tokjax.encode_result(unnormalized, "x").metadata.normalizer is None
-    assert unnormalized.normalizer == BertNormalizer(*[False] * 4)
 
 
 @pytest.mark.parametrize(

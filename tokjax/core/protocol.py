@@ -230,21 +230,19 @@ def decode_batch(
     """
     check_error_handler(errors)
     ids, splits = as_flat_rows(rows)
-    text, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
+    if not concatenates_tokens(tokenizer):
+        split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
+        texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)
+        return [text.decode("utf-8", errors) for text in texts]
+    all_bytes, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
     bounds = np.append(0, stops)[splits].tolist()  # row splits of ids, as positions in the bytes
-    data = text.tobytes()
+    data = all_bytes.tobytes()
     return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
 
 
-def decode_row_by_row(
-    tokenizer: Any, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
-) -> list[str]:
-    """Implements `decode_batch` by `decode_bytes`, for types whose decoding is more than joining tokens."""
-    check_error_handler(errors)
-    ids, splits = as_flat_rows(rows)
-    split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
-    texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)
-    return [text.decode("utf-8", errors) for text in texts]
+def concatenates_tokens(tokenizer: Any) -> bool:
+    """Returns whether decoding concatenates tokens: the type has no `decode_bytes` of its own."""
+    return decode_bytes.dispatch(type(tokenizer)) is decode_bytes.dispatch(object)
 
 
 def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
@@ -508,7 +506,7 @@ def find_text_lengths(tokenizer: Any) -> NDArray[np.integer[Any]]:
     vocabulary = get_vocabulary(tokenizer)
     # A byte piece can't be a neighbour: it may form a character with the byte piece next to it.
     words = [id_ for token, id_ in vocabulary.ordinary.items() if not BYTE_PIECE.fullmatch(token)]
-    if decode_bytes.dispatch(type(tokenizer)) is decode_bytes.dispatch(object) or not words:
+    if concatenates_tokens(tokenizer) or not words:
         return vocabulary.byte_lengths
     left, right = words[0], words[-1]
     ids = list(vocabulary.bytes_by_id)

@@ -37,6 +37,7 @@ See docs/performance.md, section "Ids and offsets".
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -45,8 +46,6 @@ from tokjax._util.threads import map_in_threads
 from tokjax.core.ragged import make_row_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import EncodedSegments
@@ -185,7 +184,7 @@ def compute_concatenated_offsets(
     if len(offsets) <= _TOKENS_PER_GROUP:
         fill_group(slice(None))
         return offsets
-    for _ in map_in_threads(fill_group, _iter_row_groups(assembled.row_splits), threads):
+    for _ in map_in_threads(fill_group, _list_row_groups(assembled.row_splits), threads):
         pass
     return offsets
 
@@ -269,18 +268,14 @@ def _spread(assembled: AssembledRows, values: NDArray[Any]) -> NDArray[Any]:
     return spread
 
 
-def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:
-    """Yields slices of `row_splits`: groups of rows whose arrays fit into the cache of a processor core.
+def _list_row_groups(row_splits: NDArray[np.int64]) -> list[slice]:
+    """Returns slices of `row_splits`: groups of rows whose arrays fit into the cache of a processor core.
 
-    A group has at most `_TOKENS_PER_GROUP` tokens, or is a single row.
+    A group has about `_TOKENS_PER_GROUP` tokens, or is a single row.
     """
-    last = len(row_splits) - 1
-    first = 0
-    while first < last:
-        stop = int(np.searchsorted(row_splits, row_splits[first] + _TOKENS_PER_GROUP, "right")) - 1
-        stop = min(max(stop, first + 1), last)
-        yield slice(first, stop + 1)
-        first = stop
+    targets = np.arange(0, int(row_splits[-1]), _TOKENS_PER_GROUP)
+    bounds = {*np.searchsorted(row_splits, targets).tolist(), len(row_splits) - 1}
+    return [slice(first, last + 1) for first, last in pairwise(sorted(bounds))]
 
 
 def _find_range(positions: NDArray[np.int64], part: slice) -> slice:

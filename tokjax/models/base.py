@@ -346,7 +346,6 @@ def _decode_bytes(tokenizer: JoiningModel, ids: ArrayLike, *, skip_special_token
     return tokenizer.join_tokens(flat.tolist()) if len(flat) else b""
 
 
-protocol.decode_batch.register(JoiningModel)(protocol.decode_row_by_row)
 find_decode_context.register(JoiningModel)(keep_last_visible_id)
 
 
