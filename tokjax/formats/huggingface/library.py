@@ -28,8 +28,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -251,38 +250,36 @@ class HuggingFaceTokenizer(JoiningModel):
         texts = segments.get_characters()
         if segments.hold_bytes:  # the library gets a U+FFFD for each invalid byte
             texts = [text.translate(_SURROGATES_TO_REPLACEMENT) for text in texts]
-
-        def encode(library: Any, texts: Sequence[str]) -> list[Any]:
-            encode_batch = library.encode_batch if sources else library.encode_batch_fast
-            with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
-                encodings: list[Any] = encode_batch(texts, add_special_tokens=False)
-            return encodings
-
-        encodings = encode(self.library_tokenizer, texts)
-        rows = [encoding.ids for encoding in encodings]
-        if again := [i for i, row in enumerate(rows) if not ordinary_ids.isdisjoint(row)]:
-            if any(id_ in allowed_ids for i in again for id_ in rows[i]):
-                names = sorted(map(self.vocabulary.strings.__getitem__, ordinary_ids))
-                raise InvalidArgumentError(
-                    "the tokenizers library matches all special tokens in a text or none, but a text "
-                    f"contains allowed ones and ones to encode as ordinary text ({names[:5]}); allow all of "
-                    "them, or disallow the others"
-                )
-            encoded_again = encode(self.special_as_text_tokenizer, [texts[i] for i in again])
-            for i, encoding in zip(again, encoded_again, strict=True):
-                encodings[i], rows[i] = encoding, encoding.ids
-        splits = make_row_splits(map(len, rows))
-        ids = np.fromiter(chain.from_iterable(rows), np.int32, int(splits[-1]))
+        encodings = _encode_texts(self.library_tokenizer, texts, sources)
+        if again := [i for i, each in enumerate(encodings) if not ordinary_ids.isdisjoint(each.ids)]:
+            if any(id_ in allowed_ids for i in again for id_ in encodings[i].ids):
+                self._raise_mixed(ordinary_ids)
+            texts_again = [texts[i] for i in again]
+            for i, encoding in zip(
+                again, _encode_texts(self.special_as_text_tokenizer, texts_again, sources), strict=True
+            ):
+                encodings[i] = encoding
+        splits = make_row_splits(map(len, encodings))
+        rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        ids = np.concatenate([np.zeros(0, np.int32), *rows])
         if not sources:
             return EncodedSegments(ids, splits, None)
-        word_ids = [-1 if i is None else i for encoding in encodings for i in encoding.word_ids]
-        steps = np.array(word_ids, np.int32)  # becomes the differences of the word ids of a text
-        steps[1:] -= steps[:-1].copy()
-        firsts = splits[:-1][np.diff(splits) > 0]
-        steps[firsts] = [1 + word_ids[first] for first in firsts.tolist()]
-        row_ids = np.split(ids, splits[1:-1])
-        spans = map(self._compute_spans, segments.encode(), encodings, row_ids)
-        return EncodedSegments(ids, splits, steps, np.concatenate([np.zeros((0, 2), np.int64), *spans]))
+        steps = [_compute_word_steps(encoding.word_ids) for encoding in encodings]
+        spans = map(self._compute_spans, segments.encode(), encodings, rows)
+        return EncodedSegments(
+            ids,
+            splits,
+            np.concatenate([np.zeros(0, np.int32), *steps]),
+            np.concatenate([np.zeros((0, 2), np.int64), *spans]),
+        )
+
+    def _raise_mixed(self, ordinary_ids: Set[int]) -> NoReturn:
+        names = sorted(map(self.vocabulary.strings.__getitem__, ordinary_ids))
+        raise InvalidArgumentError(
+            "the tokenizers library matches all special tokens in a text or none, but a text contains "
+            f"allowed ones and ones to encode as ordinary text ({names[:5]}); allow all of them, or disallow "
+            "the others"
+        )
 
     def _compute_spans(self, text: bytes, encoding: Any, ids: NDArray[np.int32]) -> NDArray[np.int64]:
         """Returns the 0-based half-open byte spans of the tokens of a text, `int64`, shape `(n, 2)`."""
@@ -359,6 +356,19 @@ class HuggingFaceTokenizer(JoiningModel):
 
     def _to_fingerprint_json(self) -> Any:
         return [self.model, self.contents, self.vocabulary.roles]
+
+
+def _encode_texts(library: Any, texts: Sequence[str], sources: bool) -> list[Any]:
+    """Returns the library's encodings of texts, without its template."""
+    encode_batch = library.encode_batch if sources else library.encode_batch_fast
+    with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
+        encodings: list[Any] = encode_batch(texts, add_special_tokens=False)
+    return encodings
+
+
+def _compute_word_steps(word_ids: Sequence[int | None]) -> NDArray[Any]:
+    """Returns by how much each word id of a text exceeds the one before it; ids that are `None` are -1."""
+    return np.diff(np.array([-1 if i is None else i for i in word_ids], np.int32), prepend=np.int32(-1))
 
 
 def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
