@@ -40,19 +40,6 @@ TEMPLATE_ROLES: tuple[Role, Role] = ("bos", "eos")
 """Roles of the tokens before and after each text, without an explicit template."""
 
 
-class _TokenIndex(NamedTuple):
-    """Index from ids to tokens. It is cheaper to build than a dictionary of all tokens by id.
-
-    Attributes:
-        tokens: bytes of all tokens, in any order.
-        position: position in `tokens` of each id's token, -1 for ids without a token, `int64`, shape
-            `(size,)`.
-    """
-
-    tokens: list[bytes]
-    position: NDArray[np.int64]
-
-
 class AddedToken(NamedTuple):
     """Options of an added token: the adjacent whitespace in a text that becomes part of it.
 
@@ -173,14 +160,19 @@ class Vocabulary:
         )
 
     @cached_property
-    def _index(self) -> _TokenIndex:
+    def _index(self) -> tuple[list[bytes], NDArray[np.int64]]:
+        """Bytes of all tokens in any order, and the position among them of each id's token.
+
+        The positions are `int64`, shape `(size,)`, -1 for ids without a token. This is cheaper to build than
+        a dictionary of all tokens by id.
+        """
         named = self.special, self.duplicate_token_ids, self.unreachable_ids
         tokens = [*self.ordinary, *(name.encode("utf-8") for name in chain(*named))]
         ids = chain(*(table.values() for table in (self.ordinary, *named)))
         position = np.full(self.size, -1, np.int64)
         # In reverse, so that an id of several names gets the first one.
         position[np.fromiter(ids, np.int64, len(tokens))[::-1]] = np.arange(len(tokens))[::-1]
-        return _TokenIndex(tokens, position)
+        return tokens, position
 
     @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:

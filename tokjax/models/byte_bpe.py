@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import numpy as np
 
@@ -211,64 +211,37 @@ def compute_text_lengths(
     return lengths
 
 
-class TokenSpaces(NamedTuple):
-    """Number of spaces at the start and end of each token of a vocabulary.
+def trim_spans(
+    spaces: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    matched: Mapping[int, bytes],
+    trim_offsets: TrimOffsets,
+) -> NDArray[np.int64]:
+    """Returns spans without leading and trailing spaces of tokens, like Hugging Face's `trim_offsets`.
 
-    Attributes:
-        leading: number of spaces at the start of each token, `int64`, shape `(size,)`.
-        trailing: number of spaces at the end of each token, `int64`, shape `(size,)`.
-        all_spaces: whether a token consists of spaces only, `bool`, shape `(size,)`.
+    Args:
+        spaces: number of leading and of trailing spaces of each token, and of its bytes, `int64`, shape
+            `(3, n)`, which changes.
+        offsets: 1-based half-open byte spans of the tokens, `int64`, shape `(n, 2)`.
+        matched: position of each special or added token that was matched in a text, mapped to the bytes of
+            its span. All whitespace is trimmed from these, not only spaces.
+        trim_offsets: `"all"`, or `"but_first"` to keep a single space where a text begins.
     """
-
-    leading: NDArray[np.int64]
-    trailing: NDArray[np.int64]
-    all_spaces: NDArray[np.bool_]
-
-    def trim_spans(
-        self,
-        ids: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-        matched: Mapping[int, bytes],
-        trim_offsets: TrimOffsets,
-    ) -> NDArray[np.int64]:
-        """Returns spans without leading and trailing spaces of tokens, like Hugging Face's `trim_offsets`.
-
-        Args:
-            ids: token ids, inserted tokens included, `int32`, shape `(n,)`.
-            offsets: 1-based half-open byte spans of the tokens, `int64`, shape `(n, 2)`.
-            matched: position of each special or added token that was matched in a text, mapped to the bytes
-                of its span. All whitespace is trimmed from these, not only spaces.
-            trim_offsets: `"all"`, or `"but_first"` to keep a single space where a text begins.
-        """
-        starts, stops = offsets[:, 0], offsets[:, 1]
-        leading, trailing, all_spaces = (
-            self.leading.take(ids),
-            self.trailing.take(ids),
-            self.all_spaces.take(ids),
-        )
-        single = leading == 1
-        for position, data in matched.items():
-            text = data.decode("utf-8")
-            leading[position] = len(data) - count_bytes(text.lstrip(WHITE_SPACE))
-            trailing[position] = len(data) - count_bytes(text.rstrip(WHITE_SPACE))
-            all_spaces[position] = leading[position] == len(data)
-            single[position] = len(text) - len(text.lstrip(WHITE_SPACE)) == 1
-        keeps_space = (starts <= 1) & single & (trim_offsets == "but_first")
-        leading[keeps_space] = 0
-        first = np.where(all_spaces & ~keeps_space, stops, np.minimum(starts + leading, stops))
-        last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
-        return np.stack([first, np.where(all_spaces, first, last)], axis=1)
-
-
-def count_token_spaces(vocabulary: Vocabulary) -> TokenSpaces:
-    """Counts the spaces at the start and end of each token of a vocabulary."""
-    leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
-    all_spaces = np.zeros(vocabulary.size, bool)
-    for id_, token in vocabulary.bytes_by_id.items():
-        leading[id_] = len(token) - len(token.lstrip(b" "))
-        trailing[id_] = len(token) - len(token.rstrip(b" "))
-        all_spaces[id_] = leading[id_] == len(token)
-    return TokenSpaces(leading, trailing, all_spaces)
+    starts, stops = offsets[:, 0], offsets[:, 1]
+    leading, trailing, nbytes = spaces
+    single = leading == 1
+    for position, data in matched.items():
+        text = data.decode("utf-8")
+        leading[position] = len(data) - count_bytes(text.lstrip(WHITE_SPACE))
+        trailing[position] = len(data) - count_bytes(text.rstrip(WHITE_SPACE))
+        nbytes[position] = len(data)
+        single[position] = len(text) - len(text.lstrip(WHITE_SPACE)) == 1
+    all_spaces = leading == nbytes
+    keeps_space = (starts <= 1) & single & (trim_offsets == "but_first")
+    leading[keeps_space] = 0
+    first = np.where(all_spaces & ~keeps_space, stops, np.minimum(starts + leading, stops))
+    last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
+    return np.stack([first, np.where(all_spaces, first, last)], axis=1)
 
 
 @register_record()
@@ -352,11 +325,9 @@ class ByteLevelBPE(BPEModel):
         self, ids: NDArray[np.int32], offsets: NDArray[np.int64], matched: Mapping[int, bytes]
     ) -> NDArray[np.int64]:
         """Returns the spans to report, shape `(n, 2)`: without spaces if `trim_offsets` is set."""
-        return (
-            offsets
-            if self.trim_offsets is None
-            else self._token_spaces.trim_spans(ids, offsets, matched, self.trim_offsets)
-        )
+        if self.trim_offsets is None:
+            return offsets
+        return trim_spans(self._token_spaces.take(ids, axis=1), offsets, matched, self.trim_offsets)
 
     def _make_pre_tokenizer(self) -> PatternPreTokenizer:
         return PatternPreTokenizer(make_pattern_splitter(self.pattern))
@@ -370,8 +341,13 @@ class ByteLevelBPE(BPEModel):
         return make_rules_from_merges(self.vocabulary.ordinary, self.merges, ignore_merges=ignore_merges)
 
     @cached_property
-    def _token_spaces(self) -> TokenSpaces:
-        return count_token_spaces(self.vocabulary)
+    def _token_spaces(self) -> NDArray[np.int64]:
+        """Number of spaces at the start and end of each token, and of bytes, `int64`, shape `(3, size)`."""
+        spaces = np.zeros((3, self.vocabulary.size), np.int64)
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            nbytes = len(token)
+            spaces[:, id_] = nbytes - len(token.lstrip(b" ")), nbytes - len(token.rstrip(b" ")), nbytes
+        return spaces
 
     def _prepare_short(self, text: str) -> str | None:
         if self.add_prefix_space or (self.normalizer is not None and not text.isascii()):

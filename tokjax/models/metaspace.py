@@ -282,10 +282,7 @@ class MetaspaceBPE(BPEModel, JoiningModel):
     @cached_property
     def _begins_word(self) -> NDArray[np.bool_]:
         """Whether the text of each id begins with a space, `bool`, shape `(size,)`."""
-        lengths = self.text_byte_lengths
-        data = np.frombuffer(b"".join(self._pieces) + b"\0", np.uint8)
-        begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
-        return begins & (lengths > 0)
+        return np.array([piece.startswith(b" ") for piece in self._pieces], bool)
 
 
 @accept_options(RoleOptions)

@@ -42,16 +42,8 @@ _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re"
 """Tokens before which the decoder of `tokenizers` removes the space when it cleans up."""
 
 
-class _Pieces(NamedTuple):
-    """Pieces of words.
-
-    Attributes:
-        ids: piece to id.
-        longest: number of characters of the longest piece for each first character.
-    """
-
-    ids: dict[str, int]
-    longest: dict[str, int]
+_Pieces: TypeAlias = tuple[dict[str, int], dict[str, int]]
+"""Ids of pieces of words, and the number of characters of the longest piece for each first character."""
 
 
 class LongestMatchModel(WordModel):
@@ -77,7 +69,7 @@ class LongestMatchModel(WordModel):
         maximum = self.max_word_characters
         words = {
             word.encode("utf-8"): id_
-            for word, id_ in self._pieces[0].ids.items()
+            for word, id_ in self._pieces[0][0].items()
             if maximum is None or len(word) <= maximum
         }
         nbytes = self.vocabulary.byte_lengths
@@ -321,7 +313,7 @@ def _make_pieces(ids: dict[str, int]) -> _Pieces:
     longest: dict[str, int] = {}
     for piece in ids:
         longest[piece[0]] = max(longest.get(piece[0], 0), len(piece))
-    return _Pieces(ids, longest)
+    return ids, longest
 
 
 @dataclass(frozen=True, repr=False)
