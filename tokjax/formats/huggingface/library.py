@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -53,10 +53,15 @@ from tokjax.models.base import JoiningModel
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids, replace_roles
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
-from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names, resolve_special
+from tokjax.pretokenize.special_tokens import (
+    check_comparisons,
+    check_special_names,
+    has_special,
+    resolve_special,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence, Set
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -220,11 +225,9 @@ class HuggingFaceTokenizer(JoiningModel):
         """Returns `encode_segments`, with the special tokens that are ordinary text."""
         if disallowed_special == "all":
             return self.encode_segments
-        special = self.vocabulary.special
-        allowed, disallowed = resolve_special(special, allowed_special, disallowed_special)
-        allowed_ids = {special[name] for name in allowed}
-        ordinary_ids = {special[name] for name in self.made_names - allowed - disallowed} - allowed_ids
-        return partial(self.encode_segments, allowed_ids=allowed_ids, ordinary_ids=ordinary_ids)
+        names = self.vocabulary.special_names
+        allowed, disallowed = resolve_special(names, allowed_special, disallowed_special)
+        return partial(self.encode_segments, allowed=allowed, ordinary=names - allowed - disallowed)
 
     def encode_segments(
         self,
@@ -232,8 +235,8 @@ class HuggingFaceTokenizer(JoiningModel):
         threads: int = 1,  # noqa: ARG002 (the library has its own threads)
         *,
         sources: bool = True,
-        allowed_ids: Collection[int] = (),
-        ordinary_ids: Set[int] = frozenset(),
+        allowed: frozenset[str] = frozenset(),
+        ordinary: frozenset[str] = frozenset(),
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another.
 
@@ -241,8 +244,8 @@ class HuggingFaceTokenizer(JoiningModel):
             segments: segments of text.
             threads: ignored.
             sources: whether to compute word ids and spans.
-            allowed_ids: ids of special tokens that are matched in texts.
-            ordinary_ids: ids of special tokens whose text, or what becomes it, is ordinary text.
+            allowed: special tokens that are matched in texts.
+            ordinary: special tokens whose text, or what becomes it, is ordinary text.
 
         Raises:
             InvalidArgumentError: the library can't encode the texts, or one has tokens of both kinds.
@@ -251,14 +254,8 @@ class HuggingFaceTokenizer(JoiningModel):
         if segments.hold_bytes:  # the library gets a U+FFFD for each invalid byte
             texts = [text.translate(_SURROGATES_TO_REPLACEMENT) for text in texts]
         encodings = _encode_texts(self.library_tokenizer, texts, sources)
-        if again := [i for i, each in enumerate(encodings) if not ordinary_ids.isdisjoint(each.ids)]:
-            if any(id_ in allowed_ids for i in again for id_ in encodings[i].ids):
-                self._raise_mixed(ordinary_ids)
-            texts_again = [texts[i] for i in again]
-            for i, encoding in zip(
-                again, _encode_texts(self.special_as_text_tokenizer, texts_again, sources), strict=True
-            ):
-                encodings[i] = encoding
+        if ordinary:
+            self._encode_as_text(texts, encodings, sources, allowed, ordinary)
         splits = make_row_splits(map(len, encodings))
         rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
@@ -273,13 +270,36 @@ class HuggingFaceTokenizer(JoiningModel):
             np.concatenate([np.zeros((0, 2), np.int64), *spans]),
         )
 
-    def _raise_mixed(self, ordinary_ids: Set[int]) -> NoReturn:
-        names = sorted(map(self.vocabulary.strings.__getitem__, ordinary_ids))
-        raise InvalidArgumentError(
-            "the tokenizers library matches all special tokens in a text or none, but a text contains "
-            f"allowed ones and ones to encode as ordinary text ({names[:5]}); allow all of them, or disallow "
-            "the others"
-        )
+    def _encode_as_text(
+        self,
+        texts: Sequence[str],
+        encodings: list[Any],
+        sources: bool,
+        allowed: frozenset[str],
+        ordinary: frozenset[str],
+    ) -> None:
+        """Replaces the encodings of texts in which special tokens were matched that are ordinary text."""
+        special = self.vocabulary.special
+        made_ids = {special[name] for name in ordinary & self.made_names} - {
+            special[name] for name in allowed
+        }
+        unknown = ordinary - self.made_names  # has the id of unknown text
+        again = [
+            i
+            for i, encoding in enumerate(encodings)
+            if not made_ids.isdisjoint(encoding.ids) or has_special(texts[i], unknown)
+        ]
+        if any(has_special(texts[i], allowed) for i in again):
+            raise InvalidArgumentError(
+                "the tokenizers library matches all special tokens in a text or none, but a text contains "
+                f"allowed ones and ones to encode as ordinary text ({sorted(ordinary)[:5]}); allow all of "
+                "them, or disallow the others"
+            )
+        if again:
+            texts_again = [texts[i] for i in again]
+            encoded = _encode_texts(self.special_as_text_tokenizer, texts_again, sources)
+            for i, encoding in zip(again, encoded, strict=True):
+                encodings[i] = encoding
 
     def _compute_spans(self, text: bytes, encoding: Any, ids: NDArray[np.int32]) -> NDArray[np.int64]:
         """Returns the 0-based half-open byte spans of the tokens of a text, `int64`, shape `(n, 2)`."""
