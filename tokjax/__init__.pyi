@@ -116,10 +116,8 @@ from .encoding.chat.encode_chat import (
 from .encoding.encode import (
     encode_batch_result as encode_batch_result,
     encode_result as encode_result,
-    tokenize as tokenize,
-)
-from .encoding.windows import (
     encode_windows as encode_windows,
+    tokenize as tokenize,
 )
 from .errors import (
     TokjaxError as TokjaxError,
@@ -136,7 +134,7 @@ from .models.byte_bpe import (
 from .models.characters import (
     byte_level as byte_level,
 )
-from .models.metaspace_bpe import (
+from .models.metaspace import (
     metaspace_bpe as metaspace_bpe,
 )
 from .models.sentencepiece import (
@@ -148,11 +146,11 @@ from .models.vocabulary_changes import (
     with_roles as with_roles,
     with_template as with_template,
 )
-from .models.word_bpe import (
-    word_bpe as word_bpe,
-)
 from .models.wordpiece import (
     wordpiece as wordpiece,
+)
+from .models.words import (
+    word_bpe as word_bpe,
 )
 from .offsets import (
     try_span_substring as try_span_substring,

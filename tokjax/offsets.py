@@ -36,7 +36,7 @@ import numpy as np
 from tokjax._util.arrays import as_known
 from tokjax._util.checks import check_int
 from tokjax._util.imports import mark_namespace
-from tokjax.core.option_errors import explain_options
+from tokjax.core.encode_options import accept_options
 from tokjax.core.utf8 import count_bytes, find_character_starts, to_utf8
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 
@@ -177,7 +177,7 @@ def is_valid_string_boundary(text: Text, position: int) -> bool:
     return _is_boundary(to_utf8(text), check_int("position", position))
 
 
-@explain_options
+@accept_options()
 def offsets_are_nonoverlapping(
     offsets: Spans, *, ignore_sentinel: bool = True, ignore_empty: bool = True
 ) -> bool:
@@ -203,7 +203,7 @@ def offsets_are_nonoverlapping(
     return bool((compared[1:, 0] >= compared[:-1, 1]).all())
 
 
-@explain_options
+@accept_options()
 def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> bool:
     """Returns whether every span satisfies the offset contract. `assert_offsets_contract` raises instead.
 
@@ -218,7 +218,7 @@ def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boun
     return _find_violation(text, offsets, require_string_boundaries) is None
 
 
-@explain_options
+@accept_options()
 def assert_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> None:
     """Raises for the first span that violates the offset contract.
 

@@ -15,7 +15,7 @@ from tokjax._util.display import get_function_name
 from tokjax._util.executors import check_executor, map_in_workers, pickle_bytes
 from tokjax._util.imports import import_optional, mark_namespace
 from tokjax._util.threads import map_in_threads
-from tokjax.core.option_errors import explain_options
+from tokjax.core.encode_options import accept_options
 from tokjax.core.records import TokenizationBatch
 from tokjax.errors import InvalidArgumentError
 
@@ -193,7 +193,7 @@ def compose(*functions: Callable[[Any], Any]) -> Pipeline:
     return Pipeline(tuple(Step(get_function_name(function), function) for function in functions))
 
 
-@explain_options
+@accept_options()
 def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Iterator[list[Item]]:
     """Yields the items of a stream in lists of the same size.
 

@@ -178,16 +178,6 @@ def test_arrays_of_pairs_words_and_truncated_texts(tokenizers):
         assert arrays.offsets is arrays.special_tokens_mask is None
 
 
-def test_truncated_documents_of_files(tokenizers, tmp_path):
-    (tmp_path / "text").write_text("to be to\nto")
-    [batch] = tokjax.encode_files(
-        tokenizers["WordPiece"], tmp_path / "text", separator="\n", max_length=3, truncation_side="left"
-    )
-    assert [row.tokens for row in batch] == [("[CLS]", "to", "[SEP]")] * 2
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="truncation_side must be"):
-        tokjax.encode_files(tokenizers["WordPiece"], tmp_path / "text", separator="\n", truncation_side="up")
-
-
 class TestWrongArguments:
     """Errors for methods and functions of other libraries name the function of tokjax to use."""
 

@@ -1,4 +1,4 @@
-"""Tests of `tokjax.encoding.windows`, as in Hugging Face's `tokenizers` for single texts."""
+"""Tests of `encode_windows`, as in Hugging Face's `tokenizers` for single texts."""
 
 import numpy as np
 import pytest

@@ -311,7 +311,7 @@ class TestWithRoles:
             with pytest.raises(ArgumentError, match=f"mask_token .*{problem}"):
                 tokjax.with_roles(bert, mask_token=name)
         with pytest.raises(
-            ArgumentError, match=r"pad_token is .low., .*; add it with extend_vocabulary\(tokenizer, "
+            ArgumentError, match=r"pad_token is .low., .*; add it: .* or extend_vocabulary\(tokenizer, "
         ):
             tokjax.with_roles(bert, pad_token="low")
         assert tokjax.mask_id(tokjax.with_roles(bert, mask_token="low")) == 5

@@ -148,24 +148,6 @@ def test_occurrences_seeds_and_texts_have_separate_decisions(tokenizer):
     assert len(set(" ".join(map(str, turns)).split(f" {pad} "))) > 5
 
 
-def test_special_tokens_and_pairs(tokenizer):
-    ended = tokjax.with_template(tokenizer, "$A <|endoftext|>", "$A <|pad|> $B <|endoftext|>")
-    dropped = with_dropout(ended, 0.5, seed=1)
-    assert dropped == tokjax.with_template(
-        with_dropout(tokenizer, 0.5, seed=1), "$A <|endoftext|>", "$A <|pad|> $B <|endoftext|>"
-    )
-    text = "low<|pad|>lower"
-    result = tokjax.encode_result(dropped, text, allowed_special="all")
-    assert result.special_tokens_mask.sum() == 2
-    assert result.offsets[-1].tolist() == [0, 0]
-    pad = result.tokens.index("<|pad|>")
-    assert result.offsets[pad].tolist() == [4, 11]
-    pair = tokjax.encode_result(dropped, "low lower", "lowest", max_length=6)
-    assert len(pair) == 6
-    with pytest.raises(tokjax.errors.DisallowedSpecialTokenError):
-        tokjax.encode(dropped, text)
-
-
 def test_datasets_and_loaders(tokenizer, tmp_path):
     dropped = with_dropout(tokenizer, 0.5, seed=1)
     field = tokjax.TokenizedTextField(dropped)

@@ -174,14 +174,6 @@ def test_dataclass_can_be_derived(tokenizer):
 class TestSpecialTokensInText:
     text = "low<|endoftext|><|pad|>low"
 
-    def test_rejected_by_default(self, tokenizer):
-        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError) as error:
-            tokjax.encode(tokenizer, self.text)
-        message = str(error.value)
-        assert "'<|endoftext|>' at character 3" in message
-        assert "allowed_special={'<|endoftext|>'}" in message
-        assert "disallowed_special=()" in message
-
     def test_matched_where_allowed(self, tokenizer):
         result = tokjax.encode_result(tokenizer, self.text, allowed_special="all")
         assert result.tokens == ("low", "<|endoftext|>", "<|pad|>", "low", "<|endoftext|>")
@@ -275,22 +267,6 @@ class TestNormalization:
         if view == text:
             assert mapped.tolist() == result.offsets.tolist()
 
-    def test_mapping_to_input_example(self, qwen2):
-        text = "a e\u0301!"
-        spans = tokjax.encode_result(qwen2, text).offsets
-        assert tokjax.map_offsets_to_input(
-            qwen2, text, [(3, 5), (3, 4), (5, 6), (0, 0), (6, 6)]
-        ).tolist() == [
-            [3, 6],
-            [3, 6],
-            [6, 7],
-            [0, 0],
-            [7, 7],
-        ]
-        assert tokjax.map_offsets_to_input(qwen2, "", []).shape == (0, 2)
-        plain = tokjax.byte_level_bpe(dict(qwen2.vocabulary.ordinary))
-        assert tokjax.map_offsets_to_input(plain, text, spans).tolist() == spans.tolist()
-
     def test_special_tokens_are_matched_before_normalization(self, tokenizer):
         special = {"<|im_end|>": 1000, "<e\u0301>": 1001}
         qwen2 = tokjax.byte_level_bpe(
@@ -309,10 +285,6 @@ class TestNormalization:
         for allowed in ((), "all"):
             ids = tokjax.encode(qwen2, "<\u212a>", allowed_special=allowed)  # the Kelvin sign
             assert ids.tolist() == list(b"<K>")
-
-    def test_tokenizers_without_normalizer_use_the_input_text(self, tokenizer):
-        assert tokjax.normalize(tokenizer, self.decomposed) == self.decomposed
-        assert tokjax.encode_result(tokenizer, "a").metadata.offsets_reference == "input_text"
 
 
 class TestPatterns:

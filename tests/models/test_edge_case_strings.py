@@ -5,7 +5,6 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import tokjax
-from tests.support.huggingface_tokenizers import make_pair
 from tokjax.models.byte_spans import separate_spans
 
 
@@ -48,12 +47,3 @@ def test_empty_span_does_not_shorten_the_next():
     pieces = [b"x", b"y", b"z", b"a"]
     separate = separate_spans(spans, np.arange(4), pieces, (), "éa".encode())
     assert separate.tolist() == [[1, 1], [1, 3], [3, 3], [3, 4]]
-
-
-@pytest.mark.parametrize("name", ["with a space", "Llama 2"])
-def test_separate_prefix_token_has_empty_span(name):
-    tokenizer = make_pair(name)[1]
-    result = tokjax.encode_result(tokenizer, "Zq", add_special_tokens=False)
-    assert tokjax.id_to_token(tokenizer, int(result.ids[0])).strip(" ▁") == ""
-    assert result.offsets[:2].tolist() == [[1, 1], [1, 2]]
-    assert result.word_ids.max() == 0

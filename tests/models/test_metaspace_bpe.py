@@ -2,7 +2,6 @@
 
 import io
 import json
-import pickle
 from functools import lru_cache
 
 import pytest
@@ -174,17 +173,6 @@ def test_long_texts_are_split(monkeypatch):
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
     pairs = "\ud83d\ude42" * 5000
     assert tokjax.encode(ours, pairs).tolist() == theirs.encode("\U0001f642" * 5000)
-
-
-def test_pickle_repr_and_metadata():
-    _, ours = make_piece_models()
-    restored = pickle.loads(pickle.dumps(ours))
-    assert restored == ours
-    assert hash(restored) == hash(ours)
-    assert repr(ours).startswith("MetaspaceBPE(vocab_size=")
-    assert "add_prefix_space='always', split_words=False" in repr(ours)
-    assert ours.normalization is None
-    assert tokjax.encode_result(ours, "a").metadata.model == "metaspace_bpe"
 
 
 TOKENS = {form: i for i, form in enumerate([*BYTE_FORMS, "▁", "a", "b", "ab", "a b", "<0x61>b"])}

@@ -201,12 +201,6 @@ def test_added_tokens_of_the_model_are_not_truncated():
     assert tokjax.tokenize(shorter, "s##low slow") == ["s", "##low", "s", "##low"]
 
 
-def test_words_of_a_function():
-    words = tokjax.models.from_callable(str.split, ["[UNK]", "to", "be"])
-    extended, _ = tokjax.extend_vocabulary(words, ["or not"])
-    assert tokjax.encode(extended, "to be or not to be").tolist() == [1, 2, 3, 1, 2]
-
-
 @pytest.mark.parametrize("special", [False, True])
 def test_the_library_would_use_an_unused_id(special):
     library = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 5}, unk_token="?"))

@@ -9,7 +9,7 @@ import tokjax
 from tests.support.span_checks import assert_contract
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.models.word_bpe import merge_order_is_unique, merge_symbols
+from tokjax.models.words import merge_order_is_unique
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 
 ArgumentError = tokjax.errors.InvalidArgumentError
@@ -85,13 +85,6 @@ def draw_tokenizers(draw):
         unknown=draw(st.sampled_from(["token", "word"])),
         bos_token="<s>",
     )
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=30), st.data())
-def test_merging_equals_the_oracle(symbols, data):
-    _, merges = data.draw(draw_merges("abc", None))
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    assert merge_symbols(symbols, ranks) == merge_slowly(symbols, merges)
 
 
 @given(
@@ -174,17 +167,3 @@ def test_long_words_take_little_time():
 def test_invalid_arguments(tokens, merges, options, message):
     with pytest.raises(ArgumentError, match=message):
         tokjax.word_bpe(tokens, merges, **options)
-
-
-def test_fingerprint_depends_on_options():
-    options = {"lowercase": True, "unknown": "word"}
-    changes = [
-        {},
-        {"end_of_word": "symbol"},
-        {"splitter": "bert"},
-        {"unknown": "token"},
-        {"byte_level": True},
-    ]
-    tokens, merges = ["<unk>", "a", "a</w>"], [("a", "a</w>")]
-    tokenizers = [tokjax.word_bpe(tokens, merges, **(options | changed)) for changed in changes]
-    assert len(set(map(tokjax.fingerprint, tokenizers))) == len(tokenizers)

@@ -61,13 +61,3 @@ def test_decoding_words():
     tokenizer = tokjax.models.word_level(["[UNK]", "to", "be", "[PAD]"])
     assert tokjax.decode(tokenizer, [1, 2, 0, 1, 3]) == "to be [UNK] to [PAD]"
     assert tokjax.decode(tokenizer, [3, 1, 2], skip_special_tokens=True) == "to be"
-    assert tokjax.decode_batch(tokenizer, [[1, 2], [], [2]]) == ["to be", "", "be"]
-    batch = tokjax.encode_batch_result(tokenizer, ["to be", "", "be to"])
-    assert tokjax.decode_batch(tokenizer, batch) == ["to be", "", "be to"]
-    assert tokjax.decode_batch(tokenizer, []) == []
-    with pytest.raises(tokjax.errors.UnknownTokenError, match="no id 9"):
-        tokjax.decode(tokenizer, [1, 9])
-    with pytest.raises(tokjax.errors.UnknownTokenError, match="no id 9"):
-        tokjax.decode_batch(tokenizer, [[1], [9]])
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="ids of one text"):
-        tokjax.decode(tokenizer, [[1, 2]])

@@ -14,8 +14,6 @@ from tests.support.huggingface_tokenizers import make_pair
 from tests.support.small_chunks import use_small_chunks
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
-from tokjax.core.utf8 import to_utf8
-from tokjax.pretokenize.normalization import BertNormalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OPTIONS = {
@@ -255,17 +253,6 @@ def test_metadata_has_the_normalizer():
         assert metadata.normalizer == normalizer
         in_view = metadata.offsets_reference == "tokenizer_normalized_text"
         assert in_view == (normalizer is not None)
-    unnormalized = tokjax.wordpiece(["[UNK]"], **OPTIONS["no normalization"])
-    assert tokjax.encode_result(unnormalized, "x").metadata.normalizer is None
-    assert unnormalized.normalizer == BertNormalizer(*[False] * 4)
-
-
-def test_any_bytes_are_encoded():
-    tokenizer, _ = make_wordpieces("uncased")
-    result = tokjax.encode_result(tokenizer, b"low\xff \xe4\xb8\xad\xe4 low", add_special_tokens=False)
-    assert result.tokens == ("[UNK]", "[UNK]", "[UNK]", "low")
-    assert result.offsets.tolist() == [[1, 5], [7, 10], [11, 12], [13, 16]]
-    assert to_utf8(tokjax.tokenization_view(tokenizer, "low\ud800")) == b"low"
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def describe_record(record: Any) -> str:
 
 
 def render_html(value: Any) -> str | None:
-    """Returns HTML of a batch for notebooks, as `show_batch` renders it.
+    """Returns HTML of a batch, a dataset, a loader or a tokenizer for notebooks, as `show_batch` renders it.
 
     The classes assign this function to `_repr_html_`. The renderer is in a higher layer and found by name.
 

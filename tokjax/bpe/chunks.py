@@ -320,22 +320,6 @@ class GrowableArray(Generic[Scalar]):
         return self._array
 
 
-class Corrections(NamedTuple):
-    """Overrides for tokens whose bytes differ in length from the text that they span.
-
-    Attributes:
-        positions: indices of these tokens in the ids of all segments, ascending, `int64`, shape
-            `(corrected,)`.
-        lengths: number of bytes of text that each of them spans, `int64`, shape `(corrected,)`.
-    """
-
-    positions: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-
-_NO_CORRECTIONS = Corrections(*np.zeros((2, 0), np.int64))
-
-
 class EncodedSegments(NamedTuple):
     """Token ids of several segments of ordinary text, concatenated.
 
@@ -343,19 +327,19 @@ class EncodedSegments(NamedTuple):
         ids: token ids, `int32`, shape `(num_tokens,)`.
         splits: index of the first id of each segment, then the number of ids, `int64`, shape
             `(segments + 1,)`.
-        begins_word: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`; `None` if it was
-            not requested.
+        begins_word: mask of the ids that begin a pre-token, `bool`, or by how much the index of their
+            pre-token exceeds that of the id before, `int32`; shape `(num_tokens,)`; `None` if not requested.
         spans: 0-based byte spans of the ids in their segments, `int64`, shape `(num_tokens, 2)`; `None` if
             the bytes of the tokens, concatenated, are the segment.
-        corrections: overrides for tokens whose bytes differ from the text that they span, where `spans` is
-            `None`.
+        lengths: number of bytes of text that each id spans, `int64`, shape `(num_tokens,)`, where `spans` is
+            `None`; `None` for the number of bytes of each token.
     """
 
     ids: NDArray[np.int32]
     splits: NDArray[np.int64]
-    begins_word: NDArray[np.bool_] | None
+    begins_word: NDArray[Any] | None
     spans: NDArray[np.int64] | None = None
-    corrections: Corrections = _NO_CORRECTIONS
+    lengths: NDArray[np.int64] | None = None
 
 
 def join_chunks(
@@ -398,7 +382,7 @@ def join_chunks(
 
 
 def concatenate_segments(parts: Sequence[EncodedSegments]) -> EncodedSegments:
-    """Concatenates the ids of several groups of segments, at least one, without corrections."""
+    """Concatenates the ids of several groups of segments, at least one, without lengths."""
     if len(parts) == 1:
         return parts[0]
     ids = np.concatenate([part.ids for part in parts])

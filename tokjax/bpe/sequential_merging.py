@@ -79,11 +79,13 @@ def merge_by_scanning(text: AnyStr, get_rank: Callable[[AnyStr, AnyStr], int | N
 
 
 def merge_by_heap(
-    text: bytes,
+    text: AnyStr,
     starts: Sequence[int],
-    get_rank: Callable[[bytes, bytes], int | None],
+    get_rank: Callable[[AnyStr, AnyStr], int | None],
     is_dropped: Callable[[int, int], bool] | None = None,
     step: int = 0,
+    *,
+    together: bool = False,
 ) -> list[int]:
     """Merges in O(n log n): the symbols are a linked list, the candidates a heap with stale entries.
 
@@ -94,6 +96,7 @@ def merge_by_heap(
         is_dropped: with dropout, function of the start of a pair and the number of the step. In a step, pairs
             are decided about in order of rank, until one of them is kept.
         step: number of the first step.
+        together: merge all pairs of a rank before those of lower ranks that this makes.
 
     Returns:
         The start of each symbol after merging.
@@ -114,21 +117,24 @@ def merge_by_heap(
     heapq.heapify(heap)
     waiting: list[tuple[int, int, int, int]] = []
     while heap:
-        candidate = heapq.heappop(heap)
-        _, start, middle, end = candidate
-        if stop[start] != middle or stop[middle] != end:
-            continue  # stale: one of the two symbols has changed
-        if is_dropped is not None and is_dropped(start, step):
-            waiting.append(candidate)
-            continue
-        stop[start], stop[middle], previous[end] = end, 0, start
-        for first in (start, previous[start]):
-            if first >= 0 and (candidate := find_candidate(first)):
-                heapq.heappush(heap, candidate)
-        for each in waiting:
-            heapq.heappush(heap, each)
-        waiting.clear()
-        step += 1
+        batch = [heapq.heappop(heap)]
+        while together and heap and heap[0][0] == batch[0][0]:
+            batch.append(heapq.heappop(heap))
+        for candidate in batch:
+            _, start, middle, end = candidate
+            if stop[start] != middle or stop[middle] != end:
+                continue  # stale: one of the two symbols has changed
+            if is_dropped is not None and is_dropped(start, step):
+                waiting.append(candidate)
+                continue
+            stop[start], stop[middle], previous[end] = end, 0, start
+            for first in (start, previous[start]):
+                if first >= 0 and (found := find_candidate(first)):
+                    heapq.heappush(heap, found)
+            for each in waiting:
+                heapq.heappush(heap, each)
+            waiting.clear()
+            step += 1
     return [start for start in range(size) if stop[start]]
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.core.protocol import as_flat_ids, decode_bytes, get_vocabulary
+from tokjax.core.protocol import as_flat_ids, concatenates_tokens, decode_bytes, get_vocabulary
 from tokjax.core.utf8 import check_error_handler
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
@@ -80,8 +80,7 @@ def find_decode_context(
         The context, and the pending ids, which are the last of `ids`; `int32`, shapes `(num_context_ids,)`
         and `(num_pending_ids,)`.
     """
-    concatenates = decode_bytes.dispatch(type(tokenizer)) is decode_bytes.dispatch(object)
-    return (ids[:0] if concatenates else ids), ids[:0]
+    return (ids[:0] if concatenates_tokens(tokenizer) else ids), ids[:0]
 
 
 def keep_last_visible_id(tokenizer: Any, ids: Ids, *, skip_special_tokens: bool = False) -> tuple[Ids, Ids]:

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -29,8 +29,8 @@ from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
 from tokjax._util.display import short_repr
+from tokjax.core.encode_options import explain_unknown_options
 from tokjax.core.json_records import to_json_values
-from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.records import accept_results
 from tokjax.core.utf8 import check_error_handler, to_utf8
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tokjax.core.encode_options import Special
     from tokjax.core.records import TokenizationBatch, TokenizationResult
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
@@ -58,9 +59,6 @@ _ADAPTERS = {
 }
 BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
 """Tokens that stand for one byte, in vocabularies with byte fallback."""
-
-Special: TypeAlias = Literal["all"] | Collection[str]
-"""Names of special tokens, or `"all"` for all of them."""
 
 
 @singledispatch
@@ -160,9 +158,9 @@ def encode_short_result(
     tokenizer: Any,
     text: Text,
     *,
-    add_special_tokens: bool,
-    return_offsets: bool,
-    return_masks: bool,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
 ) -> TokenizationResult | None:
     """Encodes one short text with less work than `encode_texts`; returns `None` if there is no such path.
 
@@ -232,21 +230,19 @@ def decode_batch(
     """
     check_error_handler(errors)
     ids, splits = as_flat_rows(rows)
-    text, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
+    if not concatenates_tokens(tokenizer):
+        split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
+        texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)
+        return [text.decode("utf-8", errors) for text in texts]
+    all_bytes, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
     bounds = np.append(0, stops)[splits].tolist()  # row splits of ids, as positions in the bytes
-    data = text.tobytes()
+    data = all_bytes.tobytes()
     return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
 
 
-def decode_row_by_row(
-    tokenizer: Any, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
-) -> list[str]:
-    """Implements `decode_batch` by `decode_bytes`, for types whose decoding is more than joining tokens."""
-    check_error_handler(errors)
-    ids, splits = as_flat_rows(rows)
-    split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
-    texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)
-    return [text.decode("utf-8", errors) for text in texts]
+def concatenates_tokens(tokenizer: Any) -> bool:
+    """Returns whether decoding concatenates tokens: the type has no `decode_bytes` of its own."""
+    return decode_bytes.dispatch(type(tokenizer)) is decode_bytes.dispatch(object)
 
 
 def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
@@ -473,14 +469,6 @@ def group_by_word(tokenizer: Any, text: Text, **special: Any) -> PreTokens:
     return PreTokens(strings, spans)
 
 
-def raise_without_pretokens(tokenizer: Any, reason: str) -> NoReturn:
-    """Raises `UnsupportedTokenizerError` for a tokenizer that does not split texts before it encodes them."""
-    raise UnsupportedTokenizerError(
-        f"a {type(tokenizer).__name__} has no pre-tokens: {reason}; the word_ids of encode_result number the "
-        "words of a text for every tokenizer"
-    )
-
-
 def token_byte_lengths(tokenizer: Any) -> NDArray[np.int32]:
     """Returns the number of bytes that each id adds to a decoded text, for `objectives.bits_per_byte`.
 
@@ -518,7 +506,7 @@ def find_text_lengths(tokenizer: Any) -> NDArray[np.integer[Any]]:
     vocabulary = get_vocabulary(tokenizer)
     # A byte piece can't be a neighbour: it may form a character with the byte piece next to it.
     words = [id_ for token, id_ in vocabulary.ordinary.items() if not BYTE_PIECE.fullmatch(token)]
-    if decode_bytes.dispatch(type(tokenizer)) is decode_bytes.dispatch(object) or not words:
+    if concatenates_tokens(tokenizer) or not words:
         return vocabulary.byte_lengths
     left, right = words[0], words[-1]
     ids = list(vocabulary.bytes_by_id)

@@ -13,11 +13,10 @@ accessed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
@@ -26,7 +25,6 @@ from numpy.typing import NDArray
 from tokjax._util.arrays import Array, as_integers
 from tokjax._util.checks import reject_one_text
 from tokjax._util.display import render_tokens_html, short_repr
-from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import offsets_coordinate_system, offsets_index_base, offsets_span_style
@@ -152,7 +150,7 @@ class TokenizationResult:
 
 
 class _LazyColumn:
-    """Descriptor of a field of a `TokenizationResult` that is computed at the first access.
+    """Descriptor of a field of a result or a batch that is computed at the first access.
 
     The value is stored in the instance, which then hides the descriptor.
     """
@@ -160,11 +158,11 @@ class _LazyColumn:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, result: TokenizationResult | None, owner: type) -> Any:
+    def __get__(self, record: Any, owner: type) -> Any:
         """Returns the value of the field."""
-        if result is None:
+        if record is None:
             return self
-        values = result.__dict__
+        values = record.__dict__
         return values.setdefault(self._name, values["_compute"](self._name))  # the first of several threads
 
 
@@ -172,6 +170,7 @@ for _name in ("tokens", *COLUMNS[1:], "attention_mask"):
     setattr(TokenizationResult, _name, _LazyColumn(_name))
 
 
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class TokenizationBatch(Sequence[TokenizationResult]):
     """Flat columns of many texts, and a sequence of `TokenizationResult`s that are views of the columns.
 
@@ -187,17 +186,9 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         sequence_ids: index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or
             `None`.
         metadata: model of the tokenizer, and meaning of the offsets.
+        get_token_strings: function that returns the readable forms of ids.
         has_attention_mask: whether items have an attention mask. The batch does not store it: it is all ones.
     """
-
-    __slots__ = ("_columns", "_functions", "_get_token_strings", "_lock", "has_attention_mask", "metadata")
-
-    metadata: ResultMetadata
-    has_attention_mask: bool
-    _columns: dict[str, Any]  # those that are known
-    _functions: dict[str, Callable[[], NDArray[Any]]]  # of the others, which are computed when first read
-    _lock: ThreadLock | None
-    _get_token_strings: TokenStringLookup
 
     ids: NDArray[np.int32]
     row_splits: NDArray[np.int64]
@@ -206,6 +197,9 @@ class TokenizationBatch(Sequence[TokenizationResult]):
     token_type_ids: NDArray[np.int32] | Any
     word_ids: NDArray[np.int32] | Any
     sequence_ids: NDArray[np.int32] | Any
+    metadata: ResultMetadata
+    get_token_strings: TokenStringLookup
+    has_attention_mask: bool
 
     def __init__(
         self,
@@ -223,19 +217,16 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             get_token_strings: function that returns the readable forms of ids.
             has_attention_mask: whether items have an attention mask.
         """
-        columns = {
-            name: None if column is None else _freeze_copy(name, column)
-            for name, column in ragged._asdict().items()
-        }
-        _set_fields(self, columns, {}, metadata, get_token_strings, has_attention_mask)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Raises `AttributeError`: the record is immutable."""
-        raise AttributeError(f"TokenizationBatch is immutable; {name} can't be set")
-
-    def __delattr__(self, name: str) -> None:
-        """Raises `AttributeError`: the record is immutable."""
-        raise AttributeError(f"TokenizationBatch is immutable; {name} can't be deleted")
+        copied = ragged._replace(
+            **{
+                name: _freeze_copy(name, column)
+                for name, column in ragged._asdict().items()
+                if column is not None
+            }
+        )
+        mask = has_attention_mask
+        batch = make_batch_without_copy(copied, metadata, get_token_strings, has_attention_mask=mask)
+        vars(self).update(vars(batch))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the columns, and the readable forms of their ids instead of the vocabulary."""
@@ -243,27 +234,24 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         make_batch = partial(make_batch_without_copy, has_attention_mask=self.has_attention_mask)
         return make_batch, (self.ragged, self.metadata, get_token_strings)
 
-    def _get_column(self, name: str) -> Any:
-        """Returns a column, `None` if the batch does not have it. Each is computed once."""
-        column = self._columns.get(name, self)
-        if column is not self:
-            return column
-        assert self._lock is not None
-        with self._lock.current:
-            if name not in self._columns:
-                self._columns[name] = freeze(self._functions[name]())
-                del self._functions[name]  # frees what the column was computed from
-        return self._columns[name]
+    def replace_columns(self, ragged: Ragged, metadata: ResultMetadata | None = None) -> TokenizationBatch:
+        """Returns a batch with other columns, as in `make_batch_without_copy`, and the same tokenizer."""
+        return make_batch_without_copy(
+            ragged,
+            metadata or self.metadata,
+            self.get_token_strings,
+            has_attention_mask=self.has_attention_mask,
+        )
 
     def _map_token_strings(self) -> dict[int, str]:
         """Returns the readable form of each id of the batch."""
         distinct = np.unique(self.ids)
-        return dict(zip(distinct.tolist(), self._get_token_strings(distinct), strict=True))
+        return dict(zip(distinct.tolist(), self.get_token_strings(distinct), strict=True))
 
     @property
     def ragged(self) -> Ragged:
         """All columns, as read-only NumPy arrays."""
-        return Ragged(*map(self._get_column, Ragged._fields))
+        return Ragged(*(getattr(self, name) for name in Ragged._fields))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -295,10 +283,10 @@ class TokenizationBatch(Sequence[TokenizationResult]):
     def _compute_result_column(self, part: slice, name: str) -> Any:
         """Returns a field of the result of one text, whose tokens are `part`."""
         if name == "tokens":
-            return self._get_token_strings(self.ids[part])
+            return self.get_token_strings(self.ids[part])
         if name == "attention_mask":
             return freeze(np.ones(part.stop - part.start, np.int32)) if self.has_attention_mask else None
-        column = self._get_column(name)
+        column = getattr(self, name)
         return None if column is None else column[part]
 
     def __eq__(self, other: object) -> bool:
@@ -318,7 +306,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     def __repr__(self) -> str:
         """Shows the number of texts and tokens, and the names of the columns."""
-        columns = [name for name in COLUMNS if self._columns.get(name, self) is not None]
+        columns = [name for name in COLUMNS if vars(self).get(name, self) is not None]
         return (
             f"TokenizationBatch({len(self)} texts, {len(self.ids)} tokens, "
             f"columns: {', '.join(columns)}, offsets in {self.metadata.offsets_reference})"
@@ -330,9 +318,8 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return f"<ol start='0'>{shown}</ol>{more}"
 
 
-for _name in Ragged._fields:
-    _get = partial(TokenizationBatch._get_column, name=_name)
-    setattr(TokenizationBatch, _name, property(_get, doc="Column of all texts; see `TokenizationBatch`."))
+for _name in COLUMNS[1:]:
+    setattr(TokenizationBatch, _name, _LazyColumn(_name))
 
 Results = TokenizationBatch | Ragged | Iterable[TokenizationResult]
 """Type of the results that all batching functions take."""
@@ -344,7 +331,8 @@ def make_batch_without_copy(
     get_token_strings: TokenStringLookup,
     *,
     has_attention_mask: bool,
-    functions: Mapping[str, Callable[[], NDArray[Any]]] = MappingProxyType({}),
+    lazy: Collection[str] = (),
+    compute: Callable[[str], NDArray[Any]] | None = None,
 ) -> TokenizationBatch:
     """Makes a batch without copying its columns.
 
@@ -354,30 +342,23 @@ def make_batch_without_copy(
         metadata: model of the tokenizer, and meaning of the offsets.
         get_token_strings: function that returns the readable forms of ids.
         has_attention_mask: whether items have an attention mask.
-        functions: functions that compute further columns when they are first read, by name.
+        lazy: names of further columns, which `compute` computes when they are first read.
+        compute: function of the name of such a column.
     """
     columns = {
         name: None if column is None else freeze(np.asarray(column))
         for name, column in zip(Ragged._fields, ragged, strict=True)
-        if name not in functions
+        if name not in lazy
     }
-    batch = TokenizationBatch.__new__(TokenizationBatch)
-    _set_fields(batch, columns, dict(functions), metadata, get_token_strings, has_attention_mask)
+    batch = object.__new__(TokenizationBatch)  # skips the constructor, which copies its arrays
+    vars(batch).update(
+        columns,
+        metadata=metadata,
+        get_token_strings=get_token_strings,
+        has_attention_mask=has_attention_mask,
+        _compute=lambda name: freeze(compute(name)) if compute else None,
+    )
     return batch
-
-
-def _set_fields(
-    batch: TokenizationBatch,
-    columns: dict[str, Any],
-    functions: dict[str, Callable[[], NDArray[Any]]],
-    metadata: ResultMetadata,
-    get_token_strings: TokenStringLookup,
-    has_attention_mask: bool,
-) -> None:
-    lock = ThreadLock() if functions else None
-    values = columns, functions, get_token_strings, lock, has_attention_mask, metadata
-    for name, value in zip(TokenizationBatch.__slots__, values, strict=True):
-        object.__setattr__(batch, name, value)
 
 
 def _look_up_strings(strings_by_id: dict[int, str], ids: NDArray[np.int32]) -> tuple[str, ...]:
@@ -506,8 +487,7 @@ def accept_results(map_spans: Callable[..., NDArray[np.int64]]) -> MapOffsets:
         metadata = replace(tokens.metadata, offsets_reference="input_text")
         if isinstance(tokens, TokenizationResult):
             return replace(tokens, offsets=offsets, metadata=metadata)
-        ragged, mask = tokens.ragged._replace(offsets=offsets), tokens.has_attention_mask
-        return make_batch_without_copy(ragged, metadata, tokens._get_token_strings, has_attention_mask=mask)
+        return tokens.replace_columns(tokens.ragged._replace(offsets=offsets), metadata)
 
     return map_offsets  # type: ignore[return-value]
 

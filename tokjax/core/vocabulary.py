@@ -14,6 +14,7 @@ import numpy as np
 from tokjax._util.checks import check_int, check_text
 from tokjax._util.display import short_repr
 from tokjax.core.json_records import register_record
+from tokjax.core.records import freeze
 from tokjax.core.template import Template, make_template
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
@@ -37,19 +38,6 @@ ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk", *LOOKUP_ROLES)
 _MAX_SHOWN_TOKENS = 8
 TEMPLATE_ROLES: tuple[Role, Role] = ("bos", "eos")
 """Roles of the tokens before and after each text, without an explicit template."""
-
-
-class _TokenIndex(NamedTuple):
-    """Index from ids to tokens. It is cheaper to build than a dictionary of all tokens by id.
-
-    Attributes:
-        tokens: bytes of all tokens, in any order.
-        position: position in `tokens` of each id's token, -1 for ids without a token, `int64`, shape
-            `(size,)`.
-    """
-
-    tokens: list[bytes]
-    position: NDArray[np.int64]
 
 
 class AddedToken(NamedTuple):
@@ -99,6 +87,10 @@ class Vocabulary:
         """Pickles as a call of `make_vocabulary`, without the derived tables."""
         values = (getattr(self, field.name) for field in fields(self))
         return make_vocabulary, tuple(dict(one) if isinstance(one, Mapping) else one for one in values)
+
+    def change(self, **values: Any) -> Vocabulary:
+        """Returns a checked copy in which some fields have other values."""
+        return make_vocabulary(**{each.name: getattr(self, each.name) for each in fields(self)} | values)
 
     def __hash__(self) -> int:
         """Computes a hash that is equal for equal vocabularies."""
@@ -168,14 +160,19 @@ class Vocabulary:
         )
 
     @cached_property
-    def _index(self) -> _TokenIndex:
+    def _index(self) -> tuple[list[bytes], NDArray[np.int64]]:
+        """Bytes of all tokens in any order, and the position among them of each id's token.
+
+        The positions are `int64`, shape `(size,)`, -1 for ids without a token. This is cheaper to build than
+        a dictionary of all tokens by id.
+        """
         named = self.special, self.duplicate_token_ids, self.unreachable_ids
         tokens = [*self.ordinary, *(name.encode("utf-8") for name in chain(*named))]
         ids = chain(*(table.values() for table in (self.ordinary, *named)))
         position = np.full(self.size, -1, np.int64)
         # In reverse, so that an id of several names gets the first one.
         position[np.fromiter(ids, np.int64, len(tokens))[::-1]] = np.arange(len(tokens))[::-1]
-        return _TokenIndex(tokens, position)
+        return tokens, position
 
     @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:
@@ -191,8 +188,7 @@ class Vocabulary:
         tokens, position = self._index
         lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
         lengths = np.append(lengths, -1).take(position, mode="wrap")  # position -1 is the appended -1
-        lengths.setflags(write=False)
-        return lengths
+        return freeze(lengths)
 
     @cached_property
     def all_bytes(self) -> NDArray[np.uint8]:
@@ -204,16 +200,14 @@ class Vocabulary:
         """Position in `all_bytes` at which the bytes of each id start, `int64`, shape `(size,)`."""
         lengths = np.maximum(self.byte_lengths, 0)
         starts = np.cumsum(lengths) - lengths
-        starts.setflags(write=False)
-        return starts
+        return freeze(starts)
 
     @cached_property
     def is_special(self) -> NDArray[np.bool_]:
         """Mask of the ids that are special tokens, `bool`, shape `(size,)`."""
         special = np.zeros(self.size, bool)
         special[list(self.special.values())] = True
-        special.setflags(write=False)
-        return special
+        return freeze(special)
 
     @cached_property
     def is_skipped(self) -> NDArray[np.bool_]:
@@ -223,16 +217,14 @@ class Vocabulary:
         """
         skipped = self.is_special.copy()
         skipped[[self.special[name] for name in self.unmatched_names]] = False
-        skipped.setflags(write=False)
-        return skipped
+        return freeze(skipped)
 
     @cached_property
     def strings(self) -> NDArray[np.object_]:
         """Readable form of each id, `None` for ids without a token, `object`, shape `(size,)`."""
         strings = np.full(self.size, None, object)
         strings[list(self.bytes_by_id)] = [format_token(token) for token in self.bytes_by_id.values()]
-        strings.setflags(write=False)
-        return strings
+        return freeze(strings)
 
     @cached_property
     def _string_cache(self) -> NDArray[np.object_]:
@@ -370,7 +362,8 @@ def make_vocabulary(
         if not can_have_role(name, role, ordinary, special):
             raise InvalidArgumentError(
                 f"{role}_token is {name!r}, which is not among the special tokens {list(special)}; "
-                f"add it: special_tokens={{{name!r}: ID, ...}}"
+                f"add it: special_tokens={{{name!r}: ID, ...}}, or extend_vocabulary(tokenizer, [{name!r}], "
+                "special=True)"
             )
     if explicit_template is not None:
         explicit_template.check_tokens(special, added_tokens or {})

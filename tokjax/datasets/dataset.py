@@ -19,6 +19,7 @@ import numpy as np
 
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_int
+from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
@@ -105,6 +106,8 @@ class Dataset:
     def __len__(self) -> int:
         """Returns the number of documents."""
         return self.num_documents
+
+    _repr_html_ = render_html
 
     def __repr__(self) -> str:
         """Returns a summary: location, number of items and documents, dtype, number of shards."""

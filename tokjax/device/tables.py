@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.merge_bounds import MergePairs
     from tokjax.bpe.merge_rules import MergeRules
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.device.hash_table import HashTable

@@ -14,8 +14,13 @@ import numpy as np
 from tokjax._util.checks import check_iterable, reject_path, reject_tables
 from tokjax._util.display import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
-from tokjax.core.encode_options import EncodeOptions, TextOptions, TruncationOptions, accept_options
-from tokjax.core.option_errors import check_options
+from tokjax.core.encode_options import (
+    EncodeOptions,
+    TextOptions,
+    TruncationOptions,
+    accept_options,
+    check_options,
+)
 from tokjax.corpus.decompression import check_are_text
 from tokjax.corpus.files import TextFiles, get_source_files, text_files
 from tokjax.corpus.sources import read_documents

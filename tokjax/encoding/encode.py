@@ -21,30 +21,59 @@ kept, and apply the template to these tokens. Example: the pair `("to be or", "n
 Without a pair, `max_length` or `is_pretokenized`, nothing of this is needed, and `encode_batch_result` only
 calls `encode_texts`. That is the fast path of large corpora.
 
-The steps are shared: `tokjax.encoding.windows` makes windows out of step 1, and dataset writers
-apply the template to documents that they encoded without one (`apply_tokenizer_template`).
+The steps are shared: `encode_windows` makes windows out of step 1, and dataset writers apply the template to
+documents that they encoded without one (`apply_tokenizer_template`).
+
+Windows overlap. Example: a text of 7 tokens, the template `[CLS] $A [SEP]`, `max_length=5` and `stride=1`.
+The template takes 2 of the 5 tokens, which leaves a capacity of 3 tokens of text. A window starts
+`capacity - stride = 2` tokens after the window before it:
+
+    token index        0   1   2   3   4   5   6
+    text              t0  t1  t2  t3  t4  t5  t6
+    window 0   [CLS]  t0  t1  t2                   [SEP]
+    window 1   [CLS]          t2  t3  t4           [SEP]      t2 is in windows 0 and 1
+    window 2   [CLS]                  t4  t5  t6   [SEP]      t4 is in windows 1 and 2
+
+Only the last window of a text can be shorter. Offsets in a window refer to the whole text, and
+`Windows.text_ids` has the index of the text of each window: `[0, 0, 0]` here. `Windows.starts` has the token
+index at which each window starts: `[0, 2, 4]` in its first column.
+
+Of a pair, one text is split into windows and the other one is complete in each of them. Its tokens count
+against the capacity, which can therefore differ from pair to pair. A question of 2 tokens with a context of
+4, the template `[CLS] $A [SEP] $B [SEP]`, `max_length=8`, `stride=1` and `truncation="only_second"` (capacity
+8 - 3 - 2 = 3):
+
+    window 0   [CLS] q0 q1 [SEP] c0 c1 c2 [SEP]
+    window 1   [CLS] q0 q1 [SEP] c2 c3 [SEP]
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 
 from tokjax._util.checks import check_choice, check_int, check_sequence
 from tokjax.core import protocol
-from tokjax.core.encode_options import EncodeOptions, SpecialOptions, accept_options
-from tokjax.core.option_errors import explain_options
+from tokjax.core.encode_options import (
+    ColumnOptions,
+    ResultOptions,
+    SpecialOptions,
+    accept_options,
+    check_options,
+)
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.records import make_batch_without_copy
-from tokjax.core.template import TokenSlices, apply_template
-from tokjax.core.truncation import (
-    TRUNCATIONS,
+from tokjax.core.records import Windows
+from tokjax.core.template import (
+    TokenSlices,
     Truncation,
+    apply_template,
+    check_capacity,
     compute_text_capacity,
     compute_truncated_lengths,
     compute_truncated_starts,
+    compute_windows,
 )
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
@@ -52,7 +81,7 @@ from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import TokenizationBatch, TokenizationResult
     from tokjax.core.template import TemplatePiece
@@ -60,7 +89,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 
-@explain_options
 def encode_batch_result(
     tokenizer: Any,
     texts: Sequence[Text] | Sequence[Sequence[Text]],
@@ -121,9 +149,10 @@ def encode_batch_result(
         "threads": threads,
     }
     max_tokens = _check_truncation(max_length, truncation, truncation_side)
-    if pairs is None and max_tokens is None and not is_pretokenized:
+    if pairs is None and max_tokens is None and is_pretokenized is False:
         plain_texts: Any = texts
         return protocol.encode_texts(tokenizer, plain_texts, add_special_tokens=add_special_tokens, **options)
+    check_options({**options, "is_pretokenized": is_pretokenized, "add_special_tokens": add_special_tokens})
     pieces = resolve_template(tokenizer, pairs is not None, add_special_tokens)
     encoded = encode_without_template(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
     truncated_lengths = encoded.lengths
@@ -138,15 +167,15 @@ def encode_batch_result(
     return encoded.apply_template(slices, pieces)
 
 
-@accept_options(EncodeOptions)
+_SHORT_OPTIONS = frozenset({"add_special_tokens", "return_offsets", "return_masks"})
+
+
+@accept_options(ResultOptions)
 def encode_result(
     tokenizer: Any,
     text: Text | Sequence[Text],
     pair: Text | Sequence[Text] | None = None,
-    *,
-    return_offsets: bool = True,
-    return_masks: bool = True,
-    **options: Unpack[EncodeOptions],
+    **options: Unpack[ResultOptions],
 ) -> TokenizationResult:
     """Encodes one text, or one pair of texts, to ids, readable tokens, offsets and masks.
 
@@ -161,20 +190,13 @@ def encode_result(
     >>> encode_result(bert, "Who?", pair="Me").tokens
     ('[CLS]', 'who', '?', '[SEP]', 'me', '[SEP]')
     """
-    if pair is None and (not options or options.keys() == {"add_special_tokens"}):
-        result = protocol.encode_short_result(
-            tokenizer,
-            text,  # type: ignore[arg-type]
-            add_special_tokens=options.get("add_special_tokens", True),
-            return_offsets=return_offsets,
-            return_masks=return_masks,
-        )
+    if pair is None and _SHORT_OPTIONS.issuperset(options):
+        result = protocol.encode_short_result(tokenizer, text, **options)  # type: ignore[arg-type, misc]
         if result is not None:
             return result
-    flags: Any = {"return_offsets": return_offsets, "return_masks": return_masks}
     texts: Any = [text]
     pairs: Any = None if pair is None else [pair]
-    return encode_batch_result(tokenizer, texts, pairs, **flags, **options)[0]
+    return encode_batch_result(tokenizer, texts, pairs, **options)[0]
 
 
 @accept_options(SpecialOptions)
@@ -196,7 +218,7 @@ def tokenize(
 
 def _check_truncation(max_length: int | None, truncation: str, side: str) -> int | None:
     """Returns `max_length`; raises `InvalidArgumentError` if one of the three options is invalid."""
-    check_choice("truncation", truncation, TRUNCATIONS, "; to turn truncation on, pass max_length")
+    check_choice("truncation", truncation, get_args(Truncation), "; to turn truncation on, pass max_length")
     check_choice("truncation_side", side, ("left", "right"))
     return None if max_length is None else check_int("max_length", max_length, minimum=1)
 
@@ -226,12 +248,8 @@ class EncodedTexts(NamedTuple):
             slices: the tokens of the first text of each row of the result and, for pairs, of the second.
             pieces: the template, as `resolve_template` returns it.
         """
-        return make_batch_without_copy(
-            apply_template(self.batch.ragged, slices, pieces, self.vocabulary.get_id),
-            self.batch.metadata,
-            self.vocabulary.get_token_strings,
-            has_attention_mask=self.batch.has_attention_mask,
-        )
+        ragged = apply_template(self.batch.ragged, slices, pieces, self.vocabulary.get_id)
+        return self.batch.replace_columns(ragged)
 
 
 def encode_without_template(
@@ -267,7 +285,7 @@ def encode_without_template(
     joined_words = [join_words(words, i) for i, words in enumerate(all_texts)] if is_pretokenized else None
     plain_texts = all_texts if joined_words is None else [joined.text for joined in joined_words]
     batch = protocol.encode_texts(tokenizer, plain_texts, add_special_tokens=False, **options)
-    if joined_words is not None and options["return_offsets"]:
+    if joined_words is not None and options.get("return_offsets", True):
         batch = assign_word_ids(tokenizer, batch, joined_words)
     first_rows, second_rows = np.arange(len(texts)), np.arange(len(texts), len(all_texts))
     rows = [first_rows] if pairs is None else [first_rows, second_rows]
@@ -418,9 +436,89 @@ def assign_word_ids(
         word_ids[tokens] = np.searchsorted(ends, offsets[:, 0] - 1, "right")
         # A token with an empty span can start at the end of the text, which is the end of the last word.
         np.minimum(word_ids[tokens], len(ends) - 1, out=word_ids[tokens])
-    return make_batch_without_copy(
-        batch.ragged._replace(word_ids=word_ids),
-        batch.metadata,
-        protocol.get_vocabulary(tokenizer).get_token_strings,
-        has_attention_mask=batch.has_attention_mask,
-    )
+    return batch.replace_columns(batch.ragged._replace(word_ids=word_ids))
+
+
+@accept_options(ColumnOptions)
+def encode_windows(
+    tokenizer: Any,
+    texts: Sequence[Text] | Sequence[Sequence[Text]],
+    pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
+    *,
+    max_length: int,
+    stride: int = 0,
+    truncation: Literal["only_first", "only_second"] = "only_first",
+    is_pretokenized: bool = False,
+    **options: Unpack[ColumnOptions],
+) -> Windows:
+    """Encodes texts in overlapping windows of at most `max_length` tokens.
+
+    Use it for texts that are longer than the model's context. `encode_batch_result` truncates such texts
+    instead.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: `str` or `bytes`, or sequences of words with `is_pretokenized`.
+        pairs: the second text of each pair, of the same length as `texts`; `None` for single texts.
+        max_length: maximum number of tokens of a window, inserted special tokens included.
+        stride: number of tokens that two consecutive windows of a text have in common, as in Hugging Face's
+            `tokenizers`. (It is not the distance between their starts.)
+        truncation: the text of a pair that is split into windows; the other one is complete in each of them.
+        is_pretokenized: whether each text is a sequence of words; see `encode_batch_result`.
+        **options: `add_special_tokens`, `return_offsets`, `return_masks`, `assume_normalized`,
+            `allowed_special`, `disallowed_special` and `threads`, as in `encode_batch_result`. The template
+            is applied to each window.
+
+    Returns:
+        A batch with one row per window, the index of the text of each window, and its position there. The
+        windows of a text are consecutive, and every text has at least one.
+
+    Raises:
+        DisallowedSpecialTokenError: a text contains a disallowed special token.
+        InvalidArgumentError: an option is invalid, the complete text of a pair is too long, or `stride` is
+            not less than the number of tokens of text in a window.
+
+    >>> from tokjax import wordpiece
+    >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be", "or"])
+    >>> windows = encode_windows(bert, ["to be or to be"], max_length=5, stride=1)
+    >>> [result.tokens[1:-1] for result in windows.batch]
+    [('to', 'be', 'or'), ('or', 'to', 'be')]
+    """
+    check_choice("truncation of windows", truncation, ("only_first", "only_second"))
+    stride = check_int("stride", stride, minimum=0)
+    pieces = resolve_template(tokenizer, pairs is not None, options.pop("add_special_tokens", True))
+    encoded = encode_without_template(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
+    capacity = compute_text_capacity(check_int("max_length", max_length, minimum=1), pieces)
+    split_index = 0 if pairs is None or truncation == "only_first" else 1
+    capacities = np.full(len(texts), capacity)
+    if pairs is not None:
+        untruncated = encoded.lengths[1 - split_index]
+        check_capacity(untruncated, capacity, truncation)
+        capacities -= untruncated
+    _check_stride(stride, capacities)
+    windows = compute_windows(encoded.lengths[split_index], capacities, stride)
+    # `windows.rows` counts the texts (or pairs) from 0; `rows` maps this to rows of the encoded batch, where
+    # the second texts follow the first ones. The complete text of a pair is repeated for each of its windows.
+    slices = [
+        windows._replace(rows=rows[windows.rows])
+        if i == split_index
+        else TokenSlices(rows[windows.rows], np.zeros_like(windows.starts), lengths[windows.rows])
+        for i, (rows, lengths) in enumerate(zip(encoded.rows, encoded.lengths, strict=True))
+    ]
+    starts = np.zeros((len(windows.rows), 2), np.int64)
+    starts[:, split_index] = windows.starts
+    return Windows(encoded.apply_template(slices, pieces), windows.rows, starts)
+
+
+def _check_stride(stride: int, capacities: NDArray[np.int64]) -> None:
+    """Raises `InvalidArgumentError` unless each window advances by at least one token."""
+    if len(capacities) and capacities.min() == 0:
+        raise InvalidArgumentError(
+            "max_length is too small: the template and the other text fill a window, and no token of the "
+            "text to be split fits; pass a larger max_length"
+        )
+    if len(capacities) and stride >= capacities.min():
+        raise InvalidArgumentError(
+            f"stride is {stride}, and a window holds {capacities.min()} tokens of its text; stride must be "
+            "less than that: pass a smaller stride or a larger max_length"
+        )

@@ -32,8 +32,8 @@ from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax
 from tokjax.formats.vocabulary_files import read_gpt2, read_sentencepiece, read_word_bpe, read_wordpiece
 from tokjax.models.byte_bpe import byte_level_bpe
 from tokjax.models.format_errors import read_bytes
-from tokjax.models.word_bpe import word_bpe
 from tokjax.models.wordpiece import wordpiece
+from tokjax.models.words import word_bpe
 
 if TYPE_CHECKING:
     import os

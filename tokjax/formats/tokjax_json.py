@@ -29,11 +29,11 @@ from tokjax.formats.tokenizer_files import parse_json_object
 from tokjax.models import (  # noqa: F401
     byte_bpe,
     characters,
-    metaspace_bpe,
+    metaspace,
     sentencepiece,
     unigram,
-    word_bpe,
     wordpiece,
+    words,
 )
 from tokjax.models.format_errors import as_format_errors, read_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons

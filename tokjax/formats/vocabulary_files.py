@@ -40,9 +40,8 @@ from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
 from tokjax.models.vocabulary_changes import replace_roles
-from tokjax.models.word_base import make_word_vocabulary
-from tokjax.models.word_bpe import END_OF_WORD, EndOfWord, WordBPE
 from tokjax.models.wordpiece import wordpiece
+from tokjax.models.words import END_OF_WORD, EndOfWord, WordBPE, make_word_vocabulary
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES
 from tokjax.pretokenize.normalization import BertNormalizer
 from tokjax.pretokenize.special_tokens import check_comparisons

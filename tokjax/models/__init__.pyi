@@ -1,19 +1,13 @@
-from .bpe_base import (
-    with_dropout as with_dropout,
-)
 from .byte_bpe import (
     ByteLevelBPE as ByteLevelBPE,
+    with_dropout as with_dropout,
 )
 from .characters import (
     ByteTokenizer as ByteTokenizer,
     CharTokenizer as CharTokenizer,
     char_level as char_level,
 )
-from .custom_splitter import (
-    CallableTokenizer as CallableTokenizer,
-    from_callable as from_callable,
-)
-from .metaspace_bpe import (
+from .metaspace import (
     MetaspaceBPE as MetaspaceBPE,
 )
 from .sentencepiece import (
@@ -26,11 +20,13 @@ from .sentencepiece_sampling import (
 from .unigram import (
     Unigram as Unigram,
 )
-from .word_bpe import (
-    WordBPE as WordBPE,
-)
 from .wordpiece import (
+    CallableTokenizer as CallableTokenizer,
     WordLevelTokenizer as WordLevelTokenizer,
     WordPieceTokenizer as WordPieceTokenizer,
+    from_callable as from_callable,
     word_level as word_level,
+)
+from .words import (
+    WordBPE as WordBPE,
 )

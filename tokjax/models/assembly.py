@@ -8,12 +8,12 @@ Example: two texts, the template `<s> $A </s>`, and the special token `<x>` matc
     encoded.splits       0          2             3            4
     matched_per_row      1                        0
 
-A row with `k` matched tokens has `k + 1` segments. Each segment has a slot before it. The slot of the first
-segment of a row holds the tokens before the row. The slot of any other segment holds the matched token
-between it and the segment before. The last segment of a row has a tail with the tokens after the row.
+A row with `k` matched tokens has `k + 1` segments. Each special token is inserted before one of the ids of
+the segments:
 
-    segment              0          1             2
-    slot|ids|tail        <s>|5 6|   <x>|7|</s>    <s>|8|</s>
+    special tokens       <s>   <x>  </s>    <s>   </s>
+    inserted before      0     2    3       3     4          a position among the ids of the segments
+    + index              0     3    5       6     8          a position among all ids
 
     position             0     1    2    3    4    5      6    7    8
     ids                  <s>   5    6    <x>  7    </s>   <s>  8    </s>
@@ -37,7 +37,8 @@ See docs/performance.md, section "Ids and offsets".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -45,11 +46,9 @@ from tokjax._util.threads import map_in_threads
 from tokjax.core.ragged import make_row_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Corrections, EncodedSegments
+    from tokjax.bpe.chunks import EncodedSegments
 
 
 Integer = TypeVar("Integer", np.int32, np.int64)
@@ -82,8 +81,8 @@ class AssembledRows(NamedTuple):
     Attributes:
         ids: token ids, `int32`, shape `(n,)`.
         row_splits: start of each row in `ids`, `int64`, shape `(rows + 1,)`.
-        inserted_positions: positions of the inserted tokens, which have no source text: first those before
-            the rows, row by row, then those after the rows; `int64`, shape `(inserted,)`.
+        inserted_positions: positions of the inserted tokens, which have no source text, ascending, `int64`,
+            shape `(inserted,)`.
         matched_positions: positions of the tokens that were matched in a text, ascending, `int64`, shape
             `(matched,)`.
         special_positions: positions of both, ascending, `int64`, shape `(inserted + matched,)`.
@@ -113,31 +112,26 @@ def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
         after = np.arange(len(ids) - len(rows.after), len(ids))
         inserted = np.append(np.arange(len(rows.before)), after)
         return AssembledRows(ids, np.array([0, len(ids)]), inserted, empty, inserted)
-    last_segment = np.cumsum(rows.matched_per_row + 1) - 1
-    first_segment = last_segment - rows.matched_per_row
-    num_segments = len(encoded.splits) - 1
-    # Sizes of slots and tails: a slot holds one matched token, unless it is the first of its row.
-    slot, tail = np.ones(num_segments, np.int64), np.zeros(num_segments, np.int64)
-    slot[first_segment] = len(rows.before)
-    tail[last_segment] = len(rows.after)
-    lengths = np.diff(encoded.splits)
-    stops = np.cumsum(slot + lengths + tail)
-    slot_starts = stops - tail - lengths - slot
-
-    has_matched_before = np.ones(num_segments, bool)
-    has_matched_before[first_segment] = False
-    matched = slot_starts[has_matched_before]
-    before = slot_starts[first_segment][:, None] + np.arange(len(rows.before))
-    after = (stops - tail)[last_segment][:, None] + np.arange(len(rows.after))
-    ids = np.empty(int(stops[-1]) if num_segments else 0, np.int32)
+    # The special tokens of all rows, row by row, and the position among the ids of the segments before which
+    # each of them is inserted.
+    row_splits = make_row_splits(rows.matched_per_row + len(rows.before) + len(rows.after))
+    segment_splits = make_row_splits(rows.matched_per_row + 1)
+    is_matched, starts_row = np.ones(int(row_splits[-1]), bool), np.zeros(len(encoded.splits) - 1, bool)
+    starts_row[segment_splits[:-1]] = True
+    targets = np.empty(len(is_matched), np.int64)
+    special = np.empty(len(is_matched), np.int32)
+    bounds = encoded.splits.take(segment_splits)
+    before = row_splits[:-1, None] + np.arange(len(rows.before))
+    after = row_splits[1:, None] + np.arange(-len(rows.after), 0)
+    for indices, target, values in ((before, bounds[:-1], rows.before), (after, bounds[1:], rows.after)):
+        is_matched[indices], targets[indices], special[indices] = False, target[:, None], values
+    targets[is_matched], special[is_matched] = encoded.splits[:-1][~starts_row], rows.matched_ids
+    positions = targets + np.arange(len(targets))
+    ids = np.empty(len(encoded.ids) + len(special), np.int32)
     ordinary = np.ones(len(ids), bool)
-    for positions, values in ((matched, rows.matched_ids), (before, rows.before), (after, rows.after)):
-        ids[positions] = values
-        ordinary[positions] = False
+    ids[positions], ordinary[positions] = special, False
     ids[ordinary] = encoded.ids
-    row_splits = np.concatenate([np.zeros(1, np.int64), stops[last_segment]])
-    inserted = np.concatenate([before.reshape(-1), after.reshape(-1)])
-    return AssembledRows(ids, row_splits, inserted, matched, np.flatnonzero(~ordinary))
+    return AssembledRows(ids, bounds + row_splits, positions[~is_matched], positions[is_matched], positions)
 
 
 def insert_around(ids: NDArray[np.int32], rows: RowLayout) -> NDArray[np.int32]:
@@ -147,7 +141,7 @@ def insert_around(ids: NDArray[np.int32], rows: RowLayout) -> NDArray[np.int32]:
 
 def compute_concatenated_offsets(
     assembled: AssembledRows,
-    corrections: Corrections,
+    lengths: NDArray[np.int64] | None,
     rows: RowLayout,
     byte_lengths: NDArray[np.int64],
     threads: int,
@@ -158,8 +152,7 @@ def compute_concatenated_offsets(
 
     Args:
         assembled: ids of all rows.
-        corrections: overrides for tokens of the segments whose length in the text differs from
-            `byte_lengths`.
+        lengths: number of text bytes of each id of the segments; `None` for those of `byte_lengths`.
         rows: special and added tokens between and around the segments.
         byte_lengths: number of text bytes per token id, `int64`, shape `(vocab_size,)`.
         threads: number of threads.
@@ -170,20 +163,15 @@ def compute_concatenated_offsets(
     # Threads write to disjoint slices of the array, one group of rows at a time.
     offsets = np.empty((len(assembled.ids), 2), np.int64)
     has_special = len(assembled.special_positions) > 0
-    all_inserted_positions = np.sort(assembled.inserted_positions)
-    all_corrected_positions = corrections.positions
-    if len(all_corrected_positions):
-        all_corrected_positions = _map_to_all_ids(assembled, corrections.positions)
+    all_lengths = None if lengths is None else _spread(assembled, lengths)
 
     def fill_group(group: slice) -> None:
         splits = assembled.row_splits[group]
         part = slice(int(splits[0]), int(splits[-1]))
-        lengths = byte_lengths.take(assembled.ids[part])
-        if len(all_corrected_positions):
-            corrected = _find_range(all_corrected_positions, part)
-            lengths[all_corrected_positions[corrected] - part.start] = corrections.lengths[corrected]
+        lengths = byte_lengths.take(assembled.ids[part]) if all_lengths is None else all_lengths[part]
         if has_special:
-            inserted = all_inserted_positions[_find_range(all_inserted_positions, part)] - part.start
+            inserted = assembled.inserted_positions
+            inserted = inserted[_find_range(inserted, part)] - part.start
             lengths[inserted] = 0
             matched = _find_range(assembled.matched_positions, part)
             lengths[assembled.matched_positions[matched] - part.start] = rows.matched_nbytes[matched]
@@ -196,7 +184,7 @@ def compute_concatenated_offsets(
     if len(offsets) <= _TOKENS_PER_GROUP:
         fill_group(slice(None))
         return offsets
-    for _ in map_in_threads(fill_group, _iter_row_groups(assembled.row_splits), threads):
+    for _ in map_in_threads(fill_group, _list_row_groups(assembled.row_splits), threads):
         pass
     return offsets
 
@@ -210,60 +198,50 @@ def compute_offsets_from_spans(
         assembled: ids of all rows.
         encoded: ids of the segments, with spans.
         rows: special and added tokens between and around the segments.
-        nbytes: number of bytes of each segment, `int64`, shape `(segments,)`.
+        nbytes: number of bytes of each segment, `int64`, shape `(segments,)`; any array without matched
+            tokens.
 
     Returns:
         1-based half-open byte offsets, `int64`, shape `(n, 2)`. Inserted tokens have the offsets `(0, 0)`.
     """
     assert encoded.spans is not None
-    if len(nbytes) == 1:  # faster, for single texts
-        offsets = np.zeros((len(assembled.ids), 2), np.int64)
+    offsets = np.zeros((len(assembled.ids), 2), np.int64)
+    if len(encoded.splits) == 2:  # faster, for single texts
         offsets[len(rows.before) : len(rows.before) + len(encoded.spans)] = encoded.spans + 1
         return offsets
-    row_of_segment = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row + 1)
-    row_of_matched = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row)
-    matched_bytes_before = make_row_splits(rows.matched_nbytes)
-    # Start of each segment in the concatenation of all rows: the bytes of the segments and of the matched
-    # tokens before it. Segment i of row r has i - r matched tokens before it, since each row has one segment
-    # more than it has matched tokens.
-    starts = np.cumsum(nbytes) - nbytes + matched_bytes_before[np.arange(len(nbytes)) - row_of_segment]
-    first_segment = np.cumsum(rows.matched_per_row + 1) - rows.matched_per_row - 1
-    starts -= starts[first_segment][row_of_segment]  # relative to the start of the row
-    offsets = np.zeros((len(assembled.ids), 2), np.int64)
-    ordinary = np.ones(len(assembled.ids), bool)
-    ordinary[assembled.special_positions] = False
-    shift = np.repeat(starts + 1, np.diff(encoded.splits))
+    starts = np.ones(len(encoded.splits) - 1, np.int64)  # position of the start of each segment in its row
+    row_splits = make_row_splits(rows.matched_per_row + 1)
+    follows_matched = np.ones(len(starts), bool)
+    follows_matched[row_splits[:-1]] = False
+    if len(rows.matched_ids):
+        steps = nbytes.copy()
+        steps[follows_matched] += rows.matched_nbytes
+        starts = _compute_row_sums(steps, row_splits, first=1) - nbytes
+    shift = np.repeat(starts, np.diff(encoded.splits))
     for side in (0, 1):  # one column at a time: faster than a broadcast over both
-        offsets[:, side][ordinary] = encoded.spans[:, side] + shift
-    before = np.arange(len(row_of_matched)) + row_of_matched  # the segment before each matched token
-    matched_starts = 1 + starts[before] + nbytes[before]
-    offsets[assembled.matched_positions] = np.stack(
-        [matched_starts, matched_starts + rows.matched_nbytes], axis=1
-    )
+        offsets[:, side] = _spread(assembled, encoded.spans[:, side] + shift)
+    stops = starts[follows_matched]
+    offsets[assembled.matched_positions] = np.stack([stops - rows.matched_nbytes, stops], axis=1)
     return offsets
 
 
-def compute_word_ids(assembled: AssembledRows, begins_word: NDArray[np.bool_]) -> NDArray[np.int32]:
+def compute_word_ids(
+    assembled: AssembledRows, begins_word: NDArray[np.bool_ | np.int32]
+) -> NDArray[np.int32]:
     """Computes word ids: the running count of word beginnings in each row. A matched token is a word.
 
     Args:
         assembled: ids of all rows.
-        begins_word: mask of the ids of the segments that begin a word, `bool`.
+        begins_word: mask of the ids of the segments that begin a word, or the differences of their word ids.
 
     Returns:
         Word ids, `int32`, shape `(n,)`. Inserted tokens have the word id -1.
     """
-    begins = _flag_all_word_beginnings(assembled, begins_word)
-    word_ids = _compute_row_sums(begins.astype(np.int32), assembled.row_splits, first=-1)
+    steps = _spread(assembled, begins_word.astype(np.int32))
+    steps[assembled.matched_positions] = 1
+    word_ids = _compute_row_sums(steps, assembled.row_splits, first=-1)
     word_ids[assembled.inserted_positions] = -1
     return word_ids
-
-
-def compute_sequence_ids(assembled: AssembledRows) -> NDArray[np.int32]:
-    """Computes the sequence ids of single texts, `int32`, shape `(n,)`: 0, and -1 for inserted tokens."""
-    sequence_ids = np.zeros(len(assembled.ids), np.int32)
-    sequence_ids[assembled.inserted_positions] = -1
-    return sequence_ids
 
 
 def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -281,39 +259,23 @@ def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64])
     return begins
 
 
-def _map_to_all_ids(assembled: AssembledRows, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Maps positions among the ids of segments to positions among all ids.
+def _spread(assembled: AssembledRows, values: NDArray[Any]) -> NDArray[Any]:
+    """Returns values of the ids of segments as values of all ids, 0 for special tokens."""
+    ordinary = np.ones(len(assembled.ids), bool)
+    ordinary[assembled.special_positions] = False
+    spread = np.zeros(len(assembled.ids), values.dtype)
+    spread[ordinary] = values
+    return spread
 
-    The i-th special position has `special_positions[i] - i` segment ids before it. A segment id comes after
-    all special tokens for which that number is not larger than its own position.
+
+def _list_row_groups(row_splits: NDArray[np.int64]) -> list[slice]:
+    """Returns slices of `row_splits`: groups of rows whose arrays fit into the cache of a processor core.
+
+    A group has about `_TOKENS_PER_GROUP` tokens, or is a single row.
     """
-    ordinary_before = assembled.special_positions - np.arange(len(assembled.special_positions))
-    return positions + np.searchsorted(ordinary_before, positions, "right")
-
-
-def _flag_all_word_beginnings(assembled: AssembledRows, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Flags the ids that begin a word, `bool`, shape `(n,)`. Matched tokens do, inserted tokens do not."""
-    if not len(assembled.special_positions):
-        return begins_word
-    begins = np.ones(len(assembled.ids), bool)
-    begins[assembled.special_positions] = False
-    begins[begins] = begins_word
-    begins[assembled.matched_positions] = True
-    return begins
-
-
-def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:
-    """Yields slices of `row_splits`: groups of rows whose arrays fit into the cache of a processor core.
-
-    A group has at most `_TOKENS_PER_GROUP` tokens, or is a single row.
-    """
-    last = len(row_splits) - 1
-    first = 0
-    while first < last:
-        stop = int(np.searchsorted(row_splits, row_splits[first] + _TOKENS_PER_GROUP, "right")) - 1
-        stop = min(max(stop, first + 1), last)
-        yield slice(first, stop + 1)
-        first = stop
+    targets = np.arange(0, int(row_splits[-1]), _TOKENS_PER_GROUP)
+    bounds = {*np.searchsorted(row_splits, targets).tolist(), len(row_splits) - 1}
+    return [slice(first, last + 1) for first, last in pairwise(sorted(bounds))]
 
 
 def _find_range(positions: NDArray[np.int64], part: slice) -> slice:

@@ -25,12 +25,14 @@ import numpy as np
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.cache_exchange import is_copying_to_worker
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_choice, check_text, check_texts
+from tokjax._util.display import render_html
 from tokjax._util.threads import resolve_num_threads
+from tokjax.bpe.array_engine import join_ids
 from tokjax.bpe.chunks import EncodedSegments, Segments, as_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.json_records import get_hints, is_record, list_choices, to_json_values
-from tokjax.core.protocol import PreTokens, pre_tokenize, raise_without_pretokens
+from tokjax.core.protocol import PreTokens, group_by_word, pre_tokenize
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import (
@@ -40,13 +42,12 @@ from tokjax.core.utf8 import (
     to_characters,
 )
 from tokjax.core.vocabulary import drop_lookup_roles, share_names
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
     compute_concatenated_offsets,
     compute_offsets_from_spans,
-    compute_sequence_ids,
     compute_word_ids,
     insert_around,
 )
@@ -63,8 +64,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.core.encode_options import SpecialOptions
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special, SpecialOptions
     from tokjax.core.records import OffsetsReference
     from tokjax.core.template import Template
     from tokjax.core.utf8 import Text
@@ -72,18 +72,28 @@ if TYPE_CHECKING:
     from tokjax.models.assembly import AssembledRows
 
 
-class TokenizerRecord(MethodHints):
-    """Base class of tokenizers that are frozen dataclasses with a vocabulary.
+_NOTHING = np.zeros(0, np.int64)
+_SOURCE_COLUMNS = ("offsets", "word_ids", "sequence_ids")
+_MASK_COLUMNS = ("special_tokens_mask", "token_type_ids")
 
-    A subclass inherits pickling, `get_vocabulary` and `fingerprint`. A subclass declared with
+
+class SegmentModel(MethodHints, ABC):
+    """Base class of tokenizers that encode segments of ordinary text: frozen dataclasses with a vocabulary.
+
+    A subclass implements `encode_segments`, and inherits `get_vocabulary`, `encode_texts` and all functions
+    that are built on these, pickling and `fingerprint`. A subclass declared with
     `@dataclass(frozen=True, repr=False)` also inherits a `repr` with the vocabulary size and the special
-    tokens.
+    tokens. A subclass that normalizes texts also registers `normalize` and `map_offsets_to_input`.
 
     Attributes:
+        model: name of the type of tokenizer, as in the metadata of results.
         vocabulary: token ids and token bytes.
     """
 
+    model: ClassVar[str]
     vocabulary: Vocabulary
+    _engine: Any
+    """Engine of a subclass that does not implement `encode_segments`."""
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """Returns a copy with another vocabulary, or the tokenizer itself if it has this one."""
@@ -137,6 +147,8 @@ class TokenizerRecord(MethodHints):
             state["_engine"] = vars(self)["_engine"]
         return state
 
+    _repr_html_ = render_html
+
     def __repr__(self) -> str:
         """Returns the vocabulary size, the options and the special tokens."""
         options = "".join(f"{name}={value!r}, " for name, value in self._get_repr_options().items())
@@ -144,31 +156,6 @@ class TokenizerRecord(MethodHints):
             f"{type(self).__name__}(vocab_size={self.vocabulary.size}, {options}"
             f"special_tokens={self.vocabulary.special_repr})"
         )
-
-
-@protocol.get_vocabulary.register(TokenizerRecord)
-def _vocabulary(tokenizer: TokenizerRecord) -> Vocabulary:
-    return tokenizer.vocabulary
-
-
-@protocol.fingerprint.register(TokenizerRecord)
-def _fingerprint(tokenizer: TokenizerRecord) -> str:
-    return tokenizer._fingerprint
-
-
-class SegmentModel(TokenizerRecord, ABC):
-    """Base class of tokenizers that encode segments of ordinary text.
-
-    A subclass implements `encode_segments`, and inherits `get_vocabulary`, `encode_texts` and all functions
-    that are built on these. A subclass that normalizes texts also registers `normalize` and
-    `map_offsets_to_input`.
-
-    Attributes:
-        model: name of the type of tokenizer, as in the metadata of results.
-        vocabulary: token ids and token bytes.
-    """
-
-    model: ClassVar[str]
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -180,6 +167,11 @@ class SegmentModel(TokenizerRecord, ABC):
         for field in fields(self):  # type: ignore[arg-type]
             if choices := list_choices(hints[field.name]):
                 check_choice(field.name, getattr(self, field.name), choices)
+
+    @property
+    def why_no_pretokens(self) -> str:
+        """Reason for which `pre_tokenize` raises an error; empty if the word ids number pre-tokens."""
+        return "it encodes a text as a whole"
 
     @property
     def normalization(self) -> str | None:
@@ -225,7 +217,6 @@ class SegmentModel(TokenizerRecord, ABC):
         """Metadata of results, unless a caller passes normalized texts."""
         return ResultMetadata(self.model, self.normalization, self.offsets_reference)
 
-    @abstractmethod
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
@@ -236,6 +227,17 @@ class SegmentModel(TokenizerRecord, ABC):
             threads: number of threads.
             sources: whether to compute word beginnings and spans, which offsets and word ids need.
         """
+        encoded: EncodedSegments = self._engine.encode_segments(segments, threads, sources=sources)
+        return encoded
+
+    def encode_short(
+        self,
+        text: Any,  # noqa: ARG002 (used by overriding methods)
+        *,
+        add_special_tokens: bool,  # noqa: ARG002
+    ) -> list[bytes] | None:
+        """Returns the ids of a short text for `join_ids`, or `None` if another path has to encode it."""
+        return None
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -250,6 +252,32 @@ class SegmentModel(TokenizerRecord, ABC):
     def match_less(self, names: frozenset[str]) -> Self:  # noqa: ARG002 (used by overriding methods)
         """Returns a tokenizer that does not match some of `matched_special`."""
         return self
+
+    def find_split_names(self, allowed: frozenset[str]) -> frozenset[str]:
+        """Returns the special and added tokens at which texts are split; the model gets what is between them.
+
+        Returns a cached set of the vocabulary where possible, so that the caches of that set are used.
+
+        Args:
+            allowed: special tokens to recognize.
+        """
+        vocabulary = self.vocabulary
+        if not allowed:
+            return vocabulary.added_names
+        names = (
+            vocabulary.split_token_names
+            if allowed == vocabulary.special_names
+            else allowed | vocabulary.added_names
+        )
+        return share_names(names - vocabulary.unmatched_names if vocabulary.unmatched_names else names)
+
+    def select_encoder(
+        self,
+        allowed_special: Special = (),
+        disallowed_special: Special = "all",  # noqa: ARG002 (used by overriding methods)
+    ) -> Callable[..., EncodedSegments]:
+        """Returns `encode_segments` of the tokenizer that `select_model` returns."""
+        return self.select_model(allowed_special).encode_segments
 
     def select_model(self, allowed_special: Special) -> Self:
         """Returns the tokenizer that encodes segments: one that makes no special token that is not allowed.
@@ -286,6 +314,16 @@ class SegmentModel(TokenizerRecord, ABC):
         return offsets
 
 
+@protocol.get_vocabulary.register(SegmentModel)
+def _vocabulary(tokenizer: SegmentModel) -> Vocabulary:
+    return tokenizer.vocabulary
+
+
+@protocol.fingerprint.register(SegmentModel)
+def _fingerprint(tokenizer: SegmentModel) -> str:
+    return tokenizer._fingerprint
+
+
 class JoiningModel(SegmentModel):
     """Base class of tokenizers whose decoding does more than to concatenate tokens."""
 
@@ -308,7 +346,6 @@ def _decode_bytes(tokenizer: JoiningModel, ids: ArrayLike, *, skip_special_token
     return tokenizer.join_tokens(flat.tolist()) if len(flat) else b""
 
 
-protocol.decode_batch.register(JoiningModel)(protocol.decode_row_by_row)
 find_decode_context.register(JoiningModel)(keep_last_visible_id)
 
 
@@ -349,36 +386,35 @@ def split_rows(
     vocabulary = tokenizer.vocabulary
     allowed, disallowed = resolve_special(vocabulary.special_names, **special)
     has_view = tokenizer.offsets_reference == "tokenizer_normalized_text"
-    normalizes = has_view and not assume_normalized
     ordinary_names = vocabulary.special_names - allowed - disallowed if has_view else frozenset()
     segments = as_segments(texts)
     reject_special_in_texts(segments.texts, disallowed)
     before, after = vocabulary.template_token_ids if add_special_tokens else ((), ())
-    split_token_names = _get_split_tokens(vocabulary, allowed)
-    if not split_token_names:
-        if normalizes:
-            segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
-        segments = _normalize_names(tokenizer, segments, ordinary_names)
-        empty = np.zeros(0, np.int64)
-        return SplitRows(segments, RowLayout(empty, empty, np.zeros(len(texts), np.int64), before, after))
-    # Each text becomes a list [segment, token, segment, token, ..., segment].
-    pieces = [split_at_special(text, split_token_names) for text in segments.texts]
-    matched_ids = np.array([vocabulary.get_id(name) for row in pieces for name in row[1::2]], np.int64)
-    if vocabulary.added_tokens:
+    names: list[str] = []
+    matched_texts: list[str] = []
+    per_row = np.zeros(len(texts), np.int64)
+    if split_names := tokenizer.find_split_names(allowed):
+        # Each text becomes a list [segment, token, segment, token, ..., segment].
+        pieces = [split_at_special(text, split_names) for text in segments.texts]
+        names = [name for row in pieces for name in row[1::2]]
         pieces = [move_whitespace(row, vocabulary.added_tokens) for row in pieces]
-    if normalizes:
-        pieces = [
-            [_normalize_piece(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces
-        ]
-    matched = [encode_segment(piece, segments.hold_bytes) for row in pieces for piece in row[1::2]]
-    per_row = np.array([len(row) // 2 for row in pieces], np.int64)
-    begins_text = np.zeros(int(per_row.sum()) + len(per_row), bool)
-    begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
-    segment_texts = [piece for row in pieces for piece in row[::2]]
-    segments = segments._replace(texts=segment_texts, begins_text=begins_text)
+        matched_texts = [piece for row in pieces for piece in row[1::2]]
+        per_row = np.array([len(row) // 2 for row in pieces], np.int64)
+        begins_text = np.zeros(len(names) + len(per_row), bool)
+        begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
+        segment_texts = [piece for row in pieces for piece in row[::2]]
+        segments = segments._replace(texts=segment_texts, begins_text=begins_text)
+    if has_view and not assume_normalized:
+        normalize = partial(_normalize_piece, tokenizer, hold_bytes=segments.hold_bytes)
+        segments = segments._replace(texts=list(map(normalize, segments.texts)))
+        matched_texts = list(map(normalize, matched_texts))
     segments = _normalize_names(tokenizer, segments, ordinary_names)
-    matched_nbytes = np.fromiter(map(len, matched), np.int64, len(matched))
-    return SplitRows(segments, RowLayout(matched_ids, matched_nbytes, per_row, before, after), matched)
+    if not names:
+        return SplitRows(segments, RowLayout(_NOTHING, _NOTHING, per_row, before, after))
+    matched = [encode_segment(text, segments.hold_bytes) for text in matched_texts]
+    ids, nbytes = [*map(vocabulary.get_id, names)], [*map(len, matched)]
+    rows = RowLayout(np.array(ids, np.int64), np.array(nbytes, np.int64), per_row, before, after)
+    return SplitRows(segments, rows, matched)
 
 
 def _normalize_piece(tokenizer: SegmentModel, piece: str, hold_bytes: bool) -> str:
@@ -397,30 +433,15 @@ def _normalize_names(tokenizer: SegmentModel, segments: Segments, names: frozens
     return segments._replace(texts=["".join(changed.get(piece, piece) for piece in row) for row in rows])
 
 
-def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
-    """Returns the tokens at which texts are split.
-
-    Returns a cached set of the vocabulary where possible, so that the caches of that set are used.
-    """
-    if not allowed:
-        return vocabulary.added_names
-    names = (
-        vocabulary.split_token_names
-        if allowed == vocabulary.special_names
-        else allowed | vocabulary.added_names
-    )
-    return share_names(names - vocabulary.unmatched_names if vocabulary.unmatched_names else names)
-
-
 def _reject_made_tokens(
-    tokenizer: SegmentModel, ids: NDArray[np.int32], allowed_special: Special, disallowed_special: Special
+    tokenizer: SegmentModel, ids: NDArray[np.int32], **special: Unpack[SpecialOptions]
 ) -> None:
     """Raises an error if the model has made a special token of text that is not allowed."""
     vocabulary, names = tokenizer.vocabulary, tokenizer.made_names
     if not names or not (is_special := vocabulary.is_special.take(ids)).any():
         return
-    made = set(ids[is_special].tolist())
-    allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
+    allowed, disallowed = resolve_special(vocabulary.special_names, **special)
+    made = set(ids[is_special].tolist()) - {vocabulary.special[name] for name in allowed}
     for name in sorted(names - allowed):
         if vocabulary.get_id(name) not in made:
             continue
@@ -449,7 +470,7 @@ def _make_special(tokenizer: SegmentModel, names: frozenset[str]) -> SegmentMode
     duplicates |= {name: ids[name] for name in names & tokenizer.symbols}
     ordinary = {token: id_ for token, id_ in old.ordinary.items() if id_ not in moved}
     special = {**old.special, **ids}
-    vocabulary = dataclasses.replace(old, ordinary=ordinary, special=special, duplicate_token_ids=duplicates)
+    vocabulary = old.change(ordinary=ordinary, special=special, duplicate_token_ids=duplicates)
     if merges := getattr(tokenizer, "merges", None):  # text must not become one of them
         forms = {*names, *map(str.encode, names)}
         kept = tuple(each for each in merges if forms.isdisjoint((*each, each[0] + each[1])))
@@ -466,9 +487,8 @@ def _encode_texts(
     return_offsets: bool = True,
     return_masks: bool = True,
     assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
     threads: int | None = None,
+    **special: Unpack[SpecialOptions],
 ) -> TokenizationBatch:
     check_texts(texts)
     split = split_rows(
@@ -476,13 +496,12 @@ def _encode_texts(
         texts,
         add_special_tokens=add_special_tokens,
         assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
+        **special,
     )
     num_threads = resolve_num_threads(threads)
-    model = tokenizer.select_model(allowed_special)
-    encoded = model.encode_segments(split.segments, num_threads, sources=bool(return_offsets))
-    _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
+    encode_segments = tokenizer.select_encoder(**special)
+    encoded = encode_segments(split.segments, num_threads, sources=bool(return_offsets))
+    _reject_made_tokens(tokenizer, encoded.ids, **special)
     return make_batch(
         tokenizer,
         split,
@@ -504,25 +523,31 @@ def encode_ids(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     """Encodes one text to ids, as `encode` does, without building a batch and its records."""
+    if allowed_special == () and disallowed_special == "all":
+        short = tokenizer.encode_short(text, add_special_tokens=add_special_tokens)
+        if short is not None:
+            return join_ids(short)
     check_text(text, "text", MANY_TEXTS_ADVICE)
-    options: dict[str, Any] = {
-        "add_special_tokens": add_special_tokens,
-        "allowed_special": allowed_special,
-        "disallowed_special": disallowed_special,
-    }
+    special: Any = {"allowed_special": allowed_special, "disallowed_special": disallowed_special}
     if protocol.encode_texts.dispatch(type(tokenizer)) is not _encode_texts:
-        return protocol.encode.dispatch(object)(tokenizer, text, **options)
-    segments, rows, _ = split_rows(tokenizer, [text], **options)
-    encoded = tokenizer.select_model(allowed_special).encode_segments(segments, sources=False)
-    _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
+        encode = protocol.encode.dispatch(object)
+        return encode(tokenizer, text, add_special_tokens=add_special_tokens, **special)
+    segments, rows, _ = split_rows(tokenizer, [text], add_special_tokens=add_special_tokens, **special)
+    encoded = tokenizer.select_encoder(allowed_special, disallowed_special)(segments, sources=False)
+    _reject_made_tokens(tokenizer, encoded.ids, **special)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
     return insert_around(encoded.ids, rows) if len(segments.texts) == 1 else assemble(encoded, rows).ids
 
 
 @pre_tokenize.register(SegmentModel)
-def _pre_tokenize(tokenizer: SegmentModel, text: Text, **special: Any) -> PreTokens:  # noqa: ARG001
-    raise_without_pretokens(tokenizer, "it encodes a text as a whole")
+def _pre_tokenize(tokenizer: SegmentModel, text: Text, **special: Any) -> PreTokens:
+    if tokenizer.why_no_pretokens:
+        raise UnsupportedTokenizerError(
+            f"a {type(tokenizer).__name__} has no pre-tokens: {tokenizer.why_no_pretokens}; the word_ids of "
+            "encode_result number the words of a text for every tokenizer"
+        )
+    return group_by_word(tokenizer, text, **special)
 
 
 def make_batch(
@@ -547,16 +572,9 @@ def make_batch(
         threads: number of threads.
     """
     assembled = assemble(encoded, split.rows)
-    functions: dict[str, Callable[[], NDArray[Any]]] = {}
-    if return_offsets:
-        functions |= _make_source_functions(tokenizer, split, encoded, assembled, threads)
-    if return_masks:
-        functions["special_tokens_mask"] = partial(
-            _compute_special_tokens_mask, tokenizer.vocabulary, assembled
-        )
-        functions["token_type_ids"] = partial(
-            _compute_type_ids, tokenizer.vocabulary.template, split.rows, assembled
-        )
+    nbytes = np.zeros(0, np.int64)
+    if return_offsets and encoded.spans is not None and split.matched:
+        nbytes = np.fromiter(map(len, split.segments.encode()), np.int64)
     metadata = tokenizer.result_metadata
     if assume_normalized:
         metadata = dataclasses.replace(metadata, offsets_reference="input_text")
@@ -565,63 +583,63 @@ def make_batch(
         metadata,
         tokenizer.vocabulary.get_token_strings,
         has_attention_mask=return_masks,
-        functions=functions,
+        lazy=(_SOURCE_COLUMNS if return_offsets else ()) + (_MASK_COLUMNS if return_masks else ()),
+        compute=_Columns(tokenizer, split.rows, split.matched, encoded, assembled, nbytes, threads).compute,
     )
 
 
-def _make_source_functions(
-    tokenizer: SegmentModel,
-    split: SplitRows,
-    encoded: EncodedSegments,
-    assembled: AssembledRows,
-    threads: int,
-) -> dict[str, Callable[[], NDArray[Any]]]:
-    """Returns functions that compute the columns `offsets`, `word_ids` and `sequence_ids`.
+class _Columns(NamedTuple):
+    """Columns of a batch, which are computed when they are first read. The texts are not needed any more.
 
-    They hold the arrays that they need, and not the texts.
+    Attributes:
+        tokenizer: tokenizer that encoded the segments.
+        rows: special and added tokens between and around the segments.
+        matched: bytes of text that each matched token spans.
+        encoded: ids of the segments, with their sources if these are columns.
+        assembled: ids of all rows.
+        nbytes: number of bytes of each segment, if its ids have spans and tokens were matched.
+        threads: number of threads.
     """
-    rows, matched = split.rows, split.matched
-    if encoded.spans is None:
-        compute_offsets = partial(
-            compute_concatenated_offsets,
-            assembled,
-            encoded.corrections,
-            rows,
-            tokenizer.text_byte_lengths,
-            threads,
-        )
-    else:
-        texts, hold_bytes, _ = split.segments
-        nbytes = np.fromiter((len(encode_segment(text, hold_bytes)) for text in texts), np.int64)
-        compute_offsets = partial(compute_offsets_from_spans, assembled, encoded, rows, nbytes)
 
-    def compute_adjusted_offsets() -> NDArray[np.int64]:
-        matched_by_position = dict(zip(assembled.matched_positions.tolist(), matched, strict=True))
-        return tokenizer.adjust_offsets(assembled.ids, compute_offsets(), matched_by_position)
+    tokenizer: SegmentModel
+    rows: RowLayout
+    matched: Sequence[bytes]
+    encoded: EncodedSegments
+    assembled: AssembledRows
+    nbytes: NDArray[np.int64]
+    threads: int
 
-    assert encoded.begins_word is not None
-    return {
-        "offsets": compute_adjusted_offsets,
-        "word_ids": partial(compute_word_ids, assembled, encoded.begins_word),
-        "sequence_ids": partial(compute_sequence_ids, assembled),
-    }
+    def compute(self, name: str) -> NDArray[Any]:
+        """Computes a column, shape `(n,)`, or `(n, 2)` for offsets."""
+        if name == "offsets":
+            return self._compute_offsets()
+        if name == "word_ids":
+            assert self.encoded.begins_word is not None
+            return compute_word_ids(self.assembled, self.encoded.begins_word)
+        if name == "token_type_ids":
+            return _compute_type_ids(self.tokenizer.vocabulary.template, self.rows, self.assembled)
+        column = np.zeros(len(self.assembled.ids), np.int32)  # sequence ids
+        if name == "special_tokens_mask":  # ids of ordinary text can be special too: `[UNK]` is
+            column += self.tokenizer.vocabulary.is_special.take(self.assembled.ids)
+        column[self.assembled.inserted_positions] = 1 if name == "special_tokens_mask" else -1
+        return column
 
-
-def _compute_special_tokens_mask(vocabulary: Vocabulary, assembled: AssembledRows) -> NDArray[np.int32]:
-    """Computes the mask of special tokens. Ids of ordinary text can be special too: `[UNK]` is."""
-    mask = vocabulary.is_special.take(assembled.ids).astype(np.int32)
-    mask[assembled.inserted_positions] = 1  # also added tokens that are not special
-    return mask
+    def _compute_offsets(self) -> NDArray[np.int64]:
+        assembled, encoded, rows = self.assembled, self.encoded, self.rows
+        if encoded.spans is None:
+            nbytes = self.tokenizer.text_byte_lengths
+            offsets = compute_concatenated_offsets(assembled, encoded.lengths, rows, nbytes, self.threads)
+        else:
+            offsets = compute_offsets_from_spans(assembled, encoded, rows, self.nbytes)
+        matched = dict(zip(assembled.matched_positions.tolist(), self.matched, strict=True))
+        return self.tokenizer.adjust_offsets(assembled.ids, offsets, matched)
 
 
 def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledRows) -> NDArray[np.int32]:
     """Computes token type ids of texts and of the template's tokens around them, `int32`, shape `(n,)`."""
     before, after = template.around_text
-    type_id = template.single[len(before)].type_id
-    token_type_ids = np.full(len(assembled.ids), type_id, np.int32)
-    if len(assembled.inserted_positions) and any(piece.type_id for piece in template.single):
-        num_rows = len(rows.matched_per_row)
-        inserted = np.split(assembled.inserted_positions, [num_rows * len(before)])
-        for positions, template_pieces in zip(inserted, (before, after), strict=True):
-            token_type_ids[positions] = np.tile([piece.type_id for piece in template_pieces], num_rows)
+    token_type_ids = np.full(len(assembled.ids), template.single[len(before)].type_id, np.int32)
+    if len(assembled.inserted_positions):
+        inserted = np.array([piece.type_id for piece in (*before, *after)])
+        token_type_ids[assembled.inserted_positions] = np.tile(inserted, len(rows.matched_per_row))
     return token_type_ids

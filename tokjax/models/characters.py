@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from tokjax.bpe.chunks import EncodedSegments
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts
@@ -16,7 +17,7 @@ from tokjax.core.vocabulary import Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_base import make_word_vocabulary
+from tokjax.models.words import DEFAULT_ROLES, make_word_vocabulary
 from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.vocabulary import Role
 
 _SPACES = np.frombuffer(b" \t\n\r", np.uint8)
 
@@ -75,23 +75,18 @@ class ByteTokenizer(SegmentModel):
         return self.vocabulary.ordinary[b"\0"]
 
 
+@accept_options(RoleOptions)
 def byte_level(
     special_tokens: Sequence[str] = (),
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    unk_token: str | None = None,
+    **roles: Unpack[RoleOptions],
 ) -> ByteTokenizer:
     """Makes a tokenizer whose tokens are the 256 bytes.
 
     Args:
         special_tokens: special tokens. They get the first ids, and the bytes get the ids after these. With
             `["<pad>", "</s>", "<unk>"]` the ids are those of ByT5.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch, if any.
-        unk_token: special token for unknown text, if any; bytes never produce it.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none.
 
     Raises:
         InvalidArgumentError: a special token is a duplicate, or a role names a token that is not special.
@@ -101,10 +96,8 @@ def byte_level(
     [107, 108]
     """
     special = {name: i for i, name in enumerate(check_special_names(special_tokens))}
-    roles: dict[Role, str | None]
-    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     ordinary = {bytes([i]): len(special) + i for i in range(256)}
-    return ByteTokenizer(make_vocabulary(ordinary, special, roles))
+    return ByteTokenizer(make_vocabulary(ordinary, special, get_roles(roles)))
 
 
 @register_record()
@@ -152,52 +145,44 @@ class CharTokenizer(SegmentModel):
         texts = segments.get_characters()
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
         splits = make_row_splits(map(len, texts))
-        positions = np.searchsorted(self._codes, codes)
-        is_known = self._codes.take(positions, mode="clip") == codes
-        ids = np.where(is_known, self._ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
+        known_codes, known_ids = self._table
+        positions = np.searchsorted(known_codes, codes)
+        is_known = known_codes.take(positions, mode="clip") == codes
+        ids = np.where(is_known, known_ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
         if not sources:
             return EncodedSegments(ids, splits, None)
-        spans = map(_compute_spans, segments.encode())
-        all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
+        starts = map(find_character_starts, segments.encode())
+        spans = [np.stack([each[:-1], each[1:]], axis=1) for each in starts]
         begins = flag_word_beginnings(np.isin(codes, _SPACES), splits)
-        return EncodedSegments(ids, splits, begins, all_spans)
+        return EncodedSegments(ids, splits, begins, np.concatenate([np.zeros((0, 2), np.int64), *spans]))
 
     @cached_property
     def _unknown(self) -> int:
         return self.vocabulary.require_role("unk", "a vocabulary of characters")
 
     @cached_property
-    def _codes(self) -> NDArray[np.uint32]:
-        return np.array(sorted(map(ord, self._characters)) or [0xFFFFFFFF], np.uint32)
-
-    @cached_property
-    def _ids(self) -> NDArray[np.int32]:
-        return np.array([id_ for _, id_ in sorted(self._characters.items())] or [self._unknown], np.int32)
-
-    @cached_property
-    def _characters(self) -> dict[str, int]:
-        return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
+    def _table(self) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        """Code points of the characters, ascending, and their ids; with one at least."""
+        ids = {ord(token.decode("utf-8")): id_ for token, id_ in self.vocabulary.ordinary.items()}
+        codes = sorted(ids) or [0xFFFFFFFF]
+        return np.array(codes, np.uint32), np.array([ids.get(code, 0) for code in codes], np.int32)
 
 
+@accept_options(RoleOptions, **DEFAULT_ROLES)
 def char_level(
     tokens: Mapping[str, int] | Sequence[str],
     *,
     special_tokens: Sequence[str] = (),
-    unk_token: str = "[UNK]",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = "[PAD]",
+    **roles: Unpack[RoleOptions],
 ) -> CharTokenizer:
     """Makes a character-level tokenizer from the characters of an alphabet.
 
     Args:
         tokens: character to id, or a list of all tokens in the order of their ids; special tokens included.
         special_tokens: special tokens in addition to those named below.
-        unk_token: token for a character that is not among the tokens; it has the span of that character.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
-            the tokens.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `pad_token="[PAD]"` if it is among the tokens.
 
     Raises:
         InvalidArgumentError: a token that is not special has more than one character, a special token is not
@@ -207,12 +192,4 @@ def char_level(
     >>> encode(char_level(["[UNK]", *"abc"]), "cab!").tolist()
     [3, 1, 2, 0]
     """
-    roles: dict[Role, str | None]
-    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return CharTokenizer(make_word_vocabulary(tokens, special_tokens, roles))
-
-
-def _compute_spans(text: bytes) -> NDArray[np.int64]:
-    """Computes the 0-based byte span of each character of a text, `int64`, shape `(n, 2)`."""
-    starts = find_character_starts(text)
-    return np.stack([starts[:-1], starts[1:]], axis=1)
+    return CharTokenizer(make_word_vocabulary(tokens, special_tokens, get_roles(roles, **DEFAULT_ROLES)))

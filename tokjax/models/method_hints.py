@@ -20,6 +20,7 @@ _ENCODE_BATCH = (
     "tokjax.encode_batch_result(tokenizer, texts), or tokjax.encode_to_array(tokenizer, texts) for ids alone"
 )
 _LOAD = "tokjax.load_tokenizer(path), or tokjax.formats.from_huggingface(tokenizer)"
+_ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 _METHODS = {
     "encode": _ENCODE,
     "encode_plus": "tokjax.encode_result(tokenizer, text)",
@@ -45,14 +46,8 @@ _METHODS = {
     "vocab_size": "tokjax.vocab_size(tokenizer)",
     "get_vocab_size": "tokjax.vocab_size(tokenizer)",
     "n_vocab": "tokjax.vocab_size(tokenizer)",
-    "bos_token_id": "tokjax.bos_id(tokenizer)",
-    "eos_token_id": "tokjax.eos_id(tokenizer)",
+    **{f"{role}_token_id": f"tokjax.{role}_id(tokenizer)" for role in _ROLES},
     "eot_token": "tokjax.eos_id(tokenizer)",
-    "pad_token_id": "tokjax.pad_id(tokenizer)",
-    "unk_token_id": "tokjax.unk_id(tokenizer)",
-    "cls_token_id": "tokjax.cls_id(tokenizer)",
-    "sep_token_id": "tokjax.sep_id(tokenizer)",
-    "mask_token_id": "tokjax.mask_id(tokenizer)",
     "save": "tokjax.save_tokenizer(tokenizer, path)",
     "save_pretrained": "tokjax.formats.export_tokenizer(tokenizer, path, 'huggingface')",
     "from_pretrained": _LOAD,

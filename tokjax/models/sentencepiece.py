@@ -23,7 +23,7 @@ import numpy as np
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.array_engine import Engine
-from tokjax.bpe.chunks import Corrections, EncodedSegments, concatenate_segments
+from tokjax.bpe.chunks import EncodedSegments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
@@ -271,8 +271,9 @@ class SentencePieceTokenizer(SegmentModel):
         first = splits[:-1][np.diff(splits) > 0]
         begins = self._begins_with_mark.take(ids)
         begins[first] = True
-        corrections = Corrections(first, self.text_byte_lengths.take(ids[first]) - len(added))
-        return EncodedSegments(ids, splits, begins, corrections=corrections)
+        lengths = self.text_byte_lengths.take(ids)
+        lengths[first] -= len(added)
+        return EncodedSegments(ids, splits, begins, lengths=lengths)
 
     def _keeps_bytes(self, segments: Segments) -> bool:
         """Returns whether normalization changes no text, apart from a space added before it."""

@@ -15,31 +15,26 @@ from __future__ import annotations
 import dataclasses
 from functools import singledispatch
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.protocol import get_vocabulary
 from tokjax.core.template import make_template
 from tokjax.core.utf8 import to_utf8
-from tokjax.core.vocabulary import (
-    TEMPLATE_ROLES,
-    AddedToken,
-    can_have_role,
-    check_role_names,
-    make_vocabulary,
-)
+from tokjax.core.vocabulary import TEMPLATE_ROLES, AddedToken, check_role_names
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.models.base import SegmentModel, TokenizerRecord
+from tokjax.models.base import SegmentModel
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.characters import ByteTokenizer, CharTokenizer
-from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.metaspace import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece, set_added_tokens
 from tokjax.models.sentencepiece_files import PieceType, append_pieces, keep_pieces, parse_pieces
 from tokjax.models.unigram import Unigram
-from tokjax.models.word_bpe import WordBPE
 from tokjax.models.wordpiece import LongestMatchModel, WordPieceTokenizer
+from tokjax.models.words import WordBPE
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
 
@@ -52,7 +47,6 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", str, bytes)
 Model = TypeVar("Model", bound=SegmentModel)
-Record = TypeVar("Record", bound=TokenizerRecord)
 
 
 @singledispatch
@@ -160,14 +154,13 @@ def _extend(
         is_model_token = isinstance(tokenizer, LongestMatchModel) and name.encode("utf-8") in ordinary
         if ordinary.setdefault(name.encode("utf-8"), id_) != id_ or is_model_token:
             duplicate_ids[name] = id_
-    extended = make_vocabulary(
-        ordinary,
-        {**vocabulary.special, **special_ids},
-        vocabulary.roles if pad_token is None else {**vocabulary.roles, "pad": pad_token},
-        vocabulary.explicit_template,
-        added_tokens,
-        duplicate_ids,
-        unreachable_ids,
+    extended = vocabulary.change(
+        ordinary=ordinary,
+        special={**vocabulary.special, **special_ids},
+        roles=vocabulary.roles if pad_token is None else {**vocabulary.roles, "pad": pad_token},
+        added_tokens=added_tokens,
+        duplicate_token_ids=duplicate_ids,
+        unreachable_ids=unreachable_ids,
     )
     check_comparisons(extended.split_token_names)
     return tokenizer.replace_vocabulary(extended), map_old_ids(vocabulary.size, extended.size)
@@ -252,22 +245,24 @@ def _build_sentencepiece(proto: bytes, old: Vocabulary) -> SentencePieceTokenize
 
 @truncate_vocabulary.register(ByteLevelBPE)
 @truncate_vocabulary.register(MetaspaceBPE)
-def _truncate_merges(
-    tokenizer: ByteLevelBPE | MetaspaceBPE, size: int
-) -> tuple[ByteLevelBPE | MetaspaceBPE, NDArray[np.int32]]:
+@truncate_vocabulary.register(WordBPE)
+@truncate_vocabulary.register(LongestMatchModel)
+def _truncate(tokenizer: Model, size: int) -> tuple[Model, NDArray[np.int32]]:
     vocabulary = tokenizer.vocabulary
-    merges: Any = tokenizer.merges
+    merges: Sequence[tuple[str, str] | tuple[bytes, bytes]] | None = getattr(tokenizer, "merges", None)
+    made: Iterable[bytes] = map(_join, merges or ())
     if merges is None:
-        tokens: Iterable[bytes] = sorted(vocabulary.mergeable, key=vocabulary.ordinary.__getitem__)
-    else:
-        tokens = map(_join, merges)
-    old_ids = _select_ids(vocabulary, (token for token in tokens if len(token) > 1), size)
-    shorter = _keep_ids(vocabulary, old_ids)
+        by_id = sorted(vocabulary.ordinary, key=vocabulary.ordinary.__getitem__)
+        made = (token for token in by_id if _is_removable(tokenizer, token))
+    # Merges may make tokens that are not in the vocabulary.
+    old_ids = _select_ids(vocabulary, filter(vocabulary.ordinary.__contains__, made), size)
+    changes: dict[str, Any] = {"vocabulary": _keep_ids(vocabulary, old_ids)}
     if merges is not None:
-        # The merges before the first one whose token was removed, except those of removed tokens.
-        first_merges = takewhile(lambda merge: _join(merge) in shorter.ordinary, merges)
-        merges = tuple(merge for merge in first_merges if all(to_utf8(t) in shorter.ordinary for t in merge))
-    return dataclasses.replace(tokenizer, vocabulary=shorter, merges=merges), old_ids
+        kept_ids = set(old_ids.tolist())
+        removed = {token for token, id_ in vocabulary.ordinary.items() if id_ not in kept_ids}
+        first_merges = takewhile(lambda merge: _join(merge) not in removed, merges)
+        changes["merges"] = tuple(merge for merge in first_merges if removed.isdisjoint(map(to_utf8, merge)))
+    return dataclasses.replace(tokenizer, **changes), old_ids  # type: ignore[type-var]
 
 
 def _join(merge: tuple[str, str] | tuple[bytes, bytes]) -> bytes:
@@ -276,29 +271,11 @@ def _join(merge: tuple[str, str] | tuple[bytes, bytes]) -> bytes:
     return to_utf8(left) + to_utf8(right)
 
 
-@truncate_vocabulary.register(WordBPE)
-def _truncate_word_bpe(tokenizer: WordBPE, size: int) -> tuple[WordBPE, NDArray[np.int32]]:
-    vocabulary = tokenizer.vocabulary
-    forms = {form.decode("utf-8"): form for form in vocabulary.ordinary}
-    made = map("".join, tokenizer.merges)
-    old_ids = _select_ids(vocabulary, (forms[token] for token in made if token in forms), size)
-    kept_ids = set(old_ids.tolist())
-    removed = {token for token, form in forms.items() if vocabulary.ordinary[form] not in kept_ids}
-    # Merges may make tokens that are not in the vocabulary, and not removed either.
-    first_merges = takewhile(lambda merge: merge[0] + merge[1] not in removed, tokenizer.merges)
-    merges = tuple(merge for merge in first_merges if removed.isdisjoint(merge))
-    return dataclasses.replace(tokenizer, vocabulary=_keep_ids(vocabulary, old_ids), merges=merges), old_ids
-
-
-@truncate_vocabulary.register(LongestMatchModel)
-def _truncate_words(tokenizer: LongestMatchModel, size: int) -> tuple[LongestMatchModel, NDArray[np.int32]]:
-    vocabulary = tokenizer.vocabulary
-    words: Iterable[bytes] = sorted(vocabulary.ordinary, key=vocabulary.ordinary.__getitem__)
+def _is_removable(tokenizer: SegmentModel, token: bytes) -> bool:
+    """Returns whether a token is none of the bytes or characters of which all others are made."""
     if isinstance(tokenizer, WordPieceTokenizer):
-        prefix = tokenizer.continuing_prefix.encode("utf-8")
-        words = (word for word in words if len(word.removeprefix(prefix).decode("utf-8")) > 1)
-    old_ids = _select_ids(vocabulary, words, size)
-    return tokenizer.replace_vocabulary(_keep_ids(vocabulary, old_ids)), old_ids
+        return len(token.decode("utf-8").removeprefix(tokenizer.continuing_prefix)) > 1
+    return len(token) > 1 or not isinstance(tokenizer, ByteLevelBPE)
 
 
 def _select_ids(vocabulary: Vocabulary, tokens: Iterable[bytes], size: int) -> NDArray[np.int32]:
@@ -335,14 +312,11 @@ def _keep_ids(vocabulary: Vocabulary, old_ids: NDArray[np.int32]) -> Vocabulary:
     for ids in duplicate_ids, unreachable_ids:
         for name in [name for name in ids if name and name.encode("utf-8") not in ordinary]:
             ordinary[name.encode("utf-8")] = ids.pop(name)  # its duplicate was removed
-    return make_vocabulary(
-        ordinary,
-        renumber(vocabulary.special),
-        vocabulary.roles,
-        vocabulary.explicit_template,
-        vocabulary.added_tokens,
-        duplicate_ids,
-        unreachable_ids,
+    return vocabulary.change(
+        ordinary=ordinary,
+        special=renumber(vocabulary.special),
+        duplicate_token_ids=duplicate_ids,
+        unreachable_ids=unreachable_ids,
     )
 
 
@@ -371,33 +345,18 @@ def with_template(
             f"with_template needs one of the built-in tokenizers, not a {type(tokenizer).__name__}"
         )
     template = make_template(single, pair)
-    template.check_tokens(tokenizer.vocabulary.special, tokenizer.vocabulary.added_tokens)
-    vocabulary = dataclasses.replace(tokenizer.vocabulary, explicit_template=template)
-    return tokenizer.replace_vocabulary(vocabulary)
+    return tokenizer.replace_vocabulary(tokenizer.vocabulary.change(explicit_template=template))
 
 
-def with_roles(
-    tokenizer: Record,
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    cls_token: str | None = None,
-    sep_token: str | None = None,
-    mask_token: str | None = None,
-) -> Record:
+@accept_options(RoleOptions)
+def with_roles(tokenizer: Model, **roles: Unpack[RoleOptions]) -> Model:
     """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
 
     Args:
         tokenizer: one of the built-in tokenizers, or one that runs on the `tokenizers` library.
-        bos_token: special token in the role of BOS. `None` keeps the present token; this also applies to the
-            next arguments.
-        eos_token: special token in the role of EOS.
-        pad_token: special token that pads a batch.
-        cls_token: token whose output represents the text. This token and the next two can also be ordinary
+        **roles: special tokens in roles: `bos_token`, `eos_token`, `pad_token`, `unk_token`, `cls_token`,
+            `sep_token` and `mask_token`; `None` keeps the present token. The last three can also be ordinary
             tokens, such as user-defined symbols of a SentencePiece model.
-        sep_token: token that ends each text of a pair.
-        mask_token: token that replaces masked tokens.
 
     Raises:
         InvalidArgumentError: a role names a token that does not exist, or has to be special.
@@ -408,22 +367,14 @@ def with_roles(
     >>> mask_id(tokenizer)
     1
     """
-    if not isinstance(tokenizer, TokenizerRecord):
+    if not isinstance(tokenizer, SegmentModel):
         raise UnsupportedTokenizerError(
             f"with_roles needs a tokenizer that tokjax loads or makes, not a {type(tokenizer).__name__}"
         )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "cls": cls_token,
-        "sep": sep_token,
-        "mask": mask_token,
-    }
-    return replace_roles(tokenizer, overrides)
+    return replace_roles(tokenizer, get_roles(roles))
 
 
-def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Record:
+def replace_roles(tokenizer: Model, overrides: Mapping[Role, str | None]) -> Model:
     """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
 
     Args:
@@ -434,25 +385,11 @@ def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Re
         InvalidArgumentError: a role names a token that does not exist, or has to be special.
     """
     old = tokenizer.vocabulary
-    for role, name in check_role_names(overrides).items():
-        if name is not None and not can_have_role(name, role, old.ordinary, old.special):
-            raise InvalidArgumentError(
-                f"{role}_token is {name!r}, which is not among the special tokens {list(old.special)}; add "
-                f"it with extend_vocabulary(tokenizer, [{name!r}], special=True)"
-            )
-    roles = {**old.roles, **{role: name for role, name in overrides.items() if name is not None}}
+    named = {role: name for role, name in check_role_names(overrides).items() if name is not None}
+    roles = {**old.roles, **named}
     if roles == old.roles:
         return tokenizer
     # A template that follows from BOS and EOS would change with them, so it becomes explicit.
     changes_template = any(roles.get(role) != old.roles.get(role) for role in TEMPLATE_ROLES)
     template = old.template if changes_template else old.explicit_template
-    vocabulary = make_vocabulary(
-        old.ordinary,
-        old.special,
-        roles,
-        template,
-        old.added_tokens,
-        old.duplicate_token_ids,
-        old.unreachable_ids,
-    )
-    return tokenizer.replace_vocabulary(vocabulary)
+    return tokenizer.replace_vocabulary(old.change(roles=roles, explicit_template=template))

@@ -1,40 +1,49 @@
-"""WordPiece and word-level tokenizers: words are split into the longest pieces, or are tokens themselves."""
+"""WordPiece and word-level tokenizers: words are split into the longest pieces, or are tokens themselves.
+
+Texts are split into words as in BERT, at whitespace, or by a custom function.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
+
+import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax.core.encode_options import RoleOptions, accept_options, get_roles
 from tokjax.core.json_records import register_record
-from tokjax.core.utf8 import is_encodable
+from tokjax.core.ragged import make_row_splits
+from tokjax.core.utf8 import find_character_starts, is_encodable
 from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.word_base import TokenLengths, WordEngine, WordModel, make_word_vocabulary
+from tokjax.models.words import DEFAULT_ROLES, WordEngine, WordModel, make_word_vocabulary
 from tokjax.pretokenize.normalization import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.word_boundaries import Splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from numpy.typing import NDArray
 
+    from tokjax.bpe.chunks import EncodedSegments, Pieces, Segments
 
+SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
+"""Returns the words of a text, or the position of each word: `(start, stop)`, as in `text[start:stop]`."""
 OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 """Default names of roles that a vocabulary need not have."""
+_BERT_ROLES: RoleOptions = {
+    **DEFAULT_ROLES,
+    "bos_token": "[CLS]",
+    "eos_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
 _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
 """Tokens before which the decoder of `tokenizers` removes the space when it cleans up."""
 
 
-class _Pieces(NamedTuple):
-    """Pieces of words.
-
-    Attributes:
-        ids: piece to id.
-        longest: number of characters of the longest piece for each first character.
-    """
-
-    ids: dict[str, int]
-    longest: dict[str, int]
+_Pieces: TypeAlias = tuple[dict[str, int], dict[str, int]]
+"""Ids of pieces of words, and the number of characters of the longest piece for each first character."""
 
 
 class LongestMatchModel(WordModel):
@@ -60,14 +69,12 @@ class LongestMatchModel(WordModel):
         maximum = self.max_word_characters
         words = {
             word.encode("utf-8"): id_
-            for word, id_ in self._pieces[0].ids.items()
+            for word, id_ in self._pieces[0][0].items()
             if maximum is None or len(word) <= maximum
         }
         nbytes = self.vocabulary.byte_lengths
         continuing = nbytes - len((self.continuing_prefix or "").encode("utf-8"))
-        return WordEngine(
-            self._pre_tokenizer, words, self.match, TokenLengths(nbytes, continuing, self._unknown)
-        )
+        return WordEngine(self._pre_tokenizer, words, self.match, nbytes, continuing, self._unknown)
 
     def match(self, word: str) -> list[int]:
         """Returns the ids of one word.
@@ -198,6 +205,7 @@ class WordLevelTokenizer(LongestMatchModel):
         return "lowercase" if self.lowercase else None
 
 
+@accept_options(RoleOptions, **_BERT_ROLES)
 def wordpiece(
     tokens: Mapping[str, int] | Sequence[str],
     *,
@@ -209,11 +217,7 @@ def wordpiece(
     continuing_prefix: str = "##",
     max_word_characters: int = 100,
     cleanup: bool = True,
-    unk_token: str = "[UNK]",
-    bos_token: str | None = "[CLS]",
-    eos_token: str | None = "[SEP]",
-    pad_token: str | None = "[PAD]",
-    mask_token: str | None = "[MASK]",
+    **roles: Unpack[RoleOptions],
 ) -> WordPieceTokenizer:
     """Makes a WordPiece tokenizer from a vocabulary; its ids equal those of BERT for the same vocabulary.
 
@@ -234,12 +238,10 @@ def wordpiece(
         max_word_characters: maximum length of a word in characters; longer words are unknown.
         cleanup: whether decoding removes the space before `.`, `,`, `!`, `?`, `n't`, `'s` and the like, as
             Hugging Face's libraries do.
-        unk_token: token for a word that can't be split into tokens of the vocabulary.
-        bos_token: special token to insert at the start of a text, in the roles BOS and CLS. This token and
-            the next three are ignored if they have the default name and are not among the tokens.
-        eos_token: special token to insert at the end of a text, in the roles EOS and SEP.
-        pad_token: special token that pads a batch.
-        mask_token: special token for masked language modeling.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `bos_token="[CLS]"`, `eos_token="[SEP]"`, `pad_token="[PAD]"` and
+            `mask_token="[MASK]"` if they are among the tokens. BOS and EOS are also CLS and SEP.
 
     Raises:
         InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
@@ -250,19 +252,10 @@ def wordpiece(
     >>> encode_result(tokenizer, "Playing chess!").tokens
     ('[CLS]', 'play', '##ing', '[UNK]', '!', '[SEP]')
     """
+    names: RoleOptions = {**_BERT_ROLES, **roles}
+    names = {"cls_token": names["bos_token"], "sep_token": names["eos_token"], **names}
     vocabulary = make_word_vocabulary(
-        tokens,
-        special_tokens,
-        {
-            "bos": bos_token,
-            "eos": eos_token,
-            "pad": pad_token,
-            "unk": unk_token,
-            "cls": bos_token,
-            "sep": eos_token,
-            "mask": mask_token,
-        },
-        optional_tokens=OPTIONAL_TOKENS,
+        tokens, special_tokens, get_roles(names), optional_tokens=OPTIONAL_TOKENS
     )
     normalizer = bert_normalizer(
         lowercase=lowercase,
@@ -273,16 +266,14 @@ def wordpiece(
     return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, max_word_characters, cleanup)
 
 
+@accept_options(RoleOptions, **DEFAULT_ROLES)
 def word_level(
     tokens: Mapping[str, int] | Sequence[str],
     *,
     special_tokens: Sequence[str] = (),
     splitter: Splitter = "whitespace",
     lowercase: bool = False,
-    unk_token: str = "[UNK]",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = "[PAD]",
+    **roles: Unpack[RoleOptions],
 ) -> WordLevelTokenizer:
     """Makes a word-level tokenizer from the words of a vocabulary.
 
@@ -293,11 +284,9 @@ def word_level(
         splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
             separate words, too, as in BERT.
         lowercase: whether texts are converted to lower case.
-        unk_token: token for a word that is not in the vocabulary; it has the span of that word.
-        bos_token: special token to insert at the start of a text, if any.
-        eos_token: special token to insert at the end of a text, if any.
-        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
-            the tokens.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `pad_token="[PAD]"` if it is among the tokens.
 
     Raises:
         InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
@@ -307,11 +296,7 @@ def word_level(
     >>> encode(word_level(["[UNK]", "to", "be"]), "to be or not to be").tolist()
     [1, 2, 0, 0, 1, 2]
     """
-    vocabulary = make_word_vocabulary(
-        tokens,
-        special_tokens,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-    )
+    vocabulary = make_word_vocabulary(tokens, special_tokens, get_roles(roles, **DEFAULT_ROLES))
     return WordLevelTokenizer(vocabulary, splitter, lowercase)
 
 
@@ -328,4 +313,159 @@ def _make_pieces(ids: dict[str, int]) -> _Pieces:
     longest: dict[str, int] = {}
     for piece in ids:
         longest[piece[0]] = max(longest.get(piece[0], 0), len(piece))
-    return _Pieces(ids, longest)
+    return ids, longest
+
+
+@dataclass(frozen=True, repr=False)
+class CallableTokenizer(LongestMatchModel):
+    """Tokenizer that splits texts with a custom function. Create it with `from_callable`.
+
+    Decoding puts spaces between words. The tokenizer can be pickled if the function can. It can't be saved to
+    a file.
+
+    Attributes:
+        vocabulary: token ids and words.
+        split: function that splits a text into words.
+        name: name that identifies the function in the fingerprint.
+    """
+
+    model = "callable"
+    normalizer = BertNormalizer(False, False, False, False)
+    continuing_prefix = None
+    max_word_characters = None
+
+    vocabulary: Vocabulary
+    split: SplitFunction = field(repr=False)
+    name: str
+
+    @property
+    def _pre_tokenizer(self) -> _CallablePreTokenizer:
+        return _CallablePreTokenizer(self.split, self.name)
+
+    def encode_segments(
+        self,
+        segments: Segments,
+        threads: int = 1,  # noqa: ARG002 (the function may not be thread-safe)
+        *,
+        sources: bool = True,
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, independently of one another, in one thread."""
+        return super().encode_segments(segments, sources=sources)
+
+    def _to_fingerprint_json(self) -> Any:
+        if not self.name:
+            raise InvalidArgumentError(
+                f"the function {self.split!r} has no qualified name to identify it in a fingerprint; "
+                "pass from_callable(..., name=NAME)"
+            )
+        return [self.model, self.name, self.vocabulary]
+
+
+@accept_options(RoleOptions, **DEFAULT_ROLES)
+def from_callable(
+    split: SplitFunction,
+    tokens: Mapping[str, int] | Sequence[str],
+    *,
+    name: str | None = None,
+    special_tokens: Sequence[str] = (),
+    **roles: Unpack[RoleOptions],
+) -> CallableTokenizer:
+    """Makes a tokenizer that splits texts into words with a custom function.
+
+    Args:
+        split: function of a text that returns its words in order, or the position of each word: `(start,
+            stop)`, as in `text[start:stop]`. Words must be substrings of the text. Text between words is
+            skipped.
+        tokens: word to id, or a list of all words in the order of their ids; special tokens included.
+        name: name that identifies the function in `fingerprint`, so that a dataset is not opened with a
+            tokenizer that splits differently. `None` uses the qualified name of the function. A function
+            without one (a lambda, a `partial`) needs `name` for a fingerprint.
+        special_tokens: special tokens in addition to those named below.
+        **roles: special tokens in roles: `bos_token` and `eos_token`, which are inserted around texts,
+            `pad_token`, `unk_token`, `cls_token`, `sep_token` and `mask_token`; by default none, except for
+            `unk_token="[UNK]"`, and `pad_token="[PAD]"` if it is among the tokens.
+
+    Raises:
+        InvalidArgumentError: `split` is not callable, a special token is not among the tokens, or an id is
+            used twice.
+
+    >>> from tokjax import encode_result
+    >>> words = from_callable(str.split, ["[UNK]", "to", "be"])
+    >>> encode_result(words, "to be or").offsets.tolist()
+    [[1, 3], [4, 6], [7, 9]]
+    """
+    if not callable(split):
+        raise InvalidArgumentError(f"split must be a function of a text, not {split!r}")
+    vocabulary = make_word_vocabulary(tokens, special_tokens, get_roles(roles, **DEFAULT_ROLES))
+    if name is None:
+        qualname = getattr(split, "__qualname__", "")  # has a "<" for lambdas and local functions
+        name = (
+            ""
+            if not qualname or "<" in qualname
+            else f"{getattr(split, '__module__', 'builtins')}.{qualname}"
+        )
+    return CallableTokenizer(vocabulary, split, name)
+
+
+class _CallablePreTokenizer(NamedTuple):
+    """Pre-tokenizer of a function, which gets each text as a whole.
+
+    Attributes:
+        split: the function.
+        name: its name, for errors.
+    """
+
+    split: SplitFunction
+    name: str
+
+    def find_spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the words of a text, in characters.
+
+        A word that is a string is located at its first occurrence after the word before it.
+
+        Raises:
+            InvalidArgumentError: a word is empty, not in the rest of the text, or of the wrong type.
+        """
+        word_spans: list[tuple[int, int]] = []
+        min_start = 0
+        for word in self.split(text):
+            start, stop = _find_span(word, text, min_start)
+            if not min_start <= start < stop <= len(text):
+                raise InvalidArgumentError(
+                    f"{self.name or 'the function'} returned the word {word!r}, which is not in the text at "
+                    f"or after character {min_start}; return words as they are, in order, or as positions "
+                    "(start, stop)"
+                )
+            word_spans.append((start, stop))
+            min_start = stop
+        return word_spans
+
+    def find_split(self, text: str, target: int) -> int:  # noqa: ARG002 (part of `PreTokenizer`)
+        """Returns the end of the text."""
+        return len(text)
+
+    def find_bounds(
+        self,
+        text: bytes,
+        pieces: Pieces,
+        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the byte positions at which words start and stop, as `PreTokenizer` specifies."""
+        firsts = make_row_splits([len(piece) + 1 for piece in pieces.texts]).tolist()
+        spans = [
+            (first + start, first + stop)
+            for first, piece in zip(firsts, pieces.texts, strict=False)
+            for start, stop in self.find_spans(piece)
+        ]
+        starts, stops = find_character_starts(text)[np.array(spans, np.int64).reshape(-1, 2)].T
+        return starts, stops
+
+
+def _find_span(word: Any, text: str, min_start: int) -> tuple[int, int]:
+    """Returns the character span of a word; `(-1, -1)` if it is neither a string nor a pair of integers."""
+    if isinstance(word, str):
+        start = text.find(word, min_start)
+        return start, start + len(word)
+    if isinstance(word, Sequence) and len(word) == 2 and all(isinstance(bound, int) for bound in word):
+        return word[0], word[1]
+    return -1, -1

@@ -18,7 +18,7 @@ from tokjax.errors import DisallowedSpecialTokenError, Hint, InvalidArgumentErro
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import AddedToken
 

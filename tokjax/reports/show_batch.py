@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import io
 import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,7 +24,13 @@ from tokjax._util.checks import check_int
 from tokjax._util.display import make_visible
 from tokjax.align.tagset import check_is_tagset
 from tokjax.core import protocol
-from tokjax.errors import InvalidArgumentError, TokjaxError
+from tokjax.core.ragged import ragged_from_rows
+from tokjax.datasets.dataset import Dataset
+from tokjax.datasets.dataset_types import RawTextDataset
+from tokjax.datasets.loaders.base import Loader
+from tokjax.encoding.encode import encode_batch_result
+from tokjax.errors import DatasetIncompleteError, InvalidArgumentError, TokjaxError
+from tokjax.models.base import SegmentModel
 from tokjax.reports.batch_positions import read_positions
 
 if TYPE_CHECKING:
@@ -35,7 +41,10 @@ if TYPE_CHECKING:
 
     from tokjax._util.arrays import Array
     from tokjax.align.tagset import TagSet
+    from tokjax.core.ragged import Ragged
+    from tokjax.core.records import Results
     from tokjax.core.vocabulary import Vocabulary
+    from tokjax.datasets.dataset_types import TokenDataset
     from tokjax.reports.batch_positions import BatchPositions, TokenStatus
 
 
@@ -178,15 +187,61 @@ def _iter_notes(positions: BatchPositions, num_shown: int, *, has_tagset: bool) 
 
 
 _NOTEBOOK_ROWS = 4
-"""Number of rows that a notebook shows of a batch."""
+"""Number of rows or documents that are shown."""
+_MAX_TEXT_BYTES = 4096
+"""Number of bytes of each text that are encoded."""
+_MAX_TOKENS = 100
+"""Number of ordinary tokens of a tokenizer that are shown."""
 
 
-def render_html(batch: Any) -> str | None:
-    """Returns HTML of a batch, whose ids are shown; `None` for a value without rows of ids."""
+def render_html(value: Any) -> str | None:
+    """Returns HTML of a batch, a dataset, a loader or a tokenizer.
+
+    Batches have no tokenizer, so their ids are shown. Of a dataset, the first documents are shown, of a
+    loader the next batch, and of a tokenizer the special tokens and the first of the others.
+
+    Returns:
+        The HTML, or `None` for a value without rows of ids, or whose rows would be downloaded.
+    """
     try:
-        return show_batch(batch, max_rows=_NOTEBOOK_ROWS)._repr_html_()
+        if isinstance(value, SegmentModel):
+            return replace(show_batch(_list_tokens(value), value), title=repr(value), notes=())._repr_html_()
+        if not isinstance(value, (Dataset, Loader)):
+            return show_batch(value, max_rows=_NOTEBOOK_ROWS)._repr_html_()
+        datasets = value.datasets if isinstance(value, Loader) else (value,)
+        if any(dataset._files.remote is not None for dataset in datasets):
+            return None
+        batch = value.batch_at(value.step) if isinstance(value, Loader) else _read_documents(value)
+        shown = show_batch(batch, _find_tokenizer(value), max_rows=_NOTEBOOK_ROWS)
+        return replace(shown, title=f"{value!r}: {shown.title}")._repr_html_()
     except (TokjaxError, RuntimeError):  # JAX raises a RuntimeError for arrays of other processes
         return None
+
+
+def _list_tokens(tokenizer: SegmentModel) -> Ragged:
+    """Returns the ids of the special tokens in one row, and of the first other tokens in another."""
+    vocabulary = tokenizer.vocabulary
+    special = set(vocabulary.special.values())
+    ordinary = (id_ for id_ in range(vocabulary.size) if id_ not in special and vocabulary.strings[id_])
+    rows = [sorted(special), list(itertools.islice(ordinary, _MAX_TOKENS))]
+    return ragged_from_rows([np.array(row, np.int32) for row in rows if row])
+
+
+def _find_tokenizer(value: Dataset | Loader[Any, Any]) -> Any:
+    """Returns the tokenizer of a dataset or a loader; `None` if it has none."""
+    try:
+        return value._find_tokenizer() if isinstance(value, Loader) else value.tokenizer
+    except DatasetIncompleteError:
+        return None
+
+
+def _read_documents(dataset: Dataset) -> Results:
+    """Returns the first documents, as tokens."""
+    rows = range(min(len(dataset), _NOTEBOOK_ROWS))
+    if isinstance(dataset, RawTextDataset):
+        texts = [dataset.text_bytes(row)[:_MAX_TEXT_BYTES] for row in rows]
+        return encode_batch_result(dataset.tokenizer, texts, disallowed_special=())
+    return cast("TokenDataset", dataset).rows(rows)
 
 
 _WIDTH = 80

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tokjax.corpus.sources import Source
-    from tokjax.models.word_base import WordModel
+    from tokjax.models.words import WordModel
     from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 

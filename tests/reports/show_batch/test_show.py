@@ -282,7 +282,44 @@ def test_invalid_arguments_are_rejected(call, message):
         call()
 
 
-def test_notebooks_display_batches(packed):
-    for batch in (packed, jax.device_put(packed)):
-        assert f"│{ord('a')}" in "".join(HTMLPage(batch._repr_html_()).texts)
-    assert tokjax.CausalLMBatch(1, 2, 3)._repr_html_() is None
+@pytest.fixture(scope="module")
+def displayed(tmp_path_factory):
+    """Returns values that notebooks display, and a text that each of them has to show."""
+    directory = tmp_path_factory.mktemp("displayed")
+    fields = {
+        "ids": tokjax.TokenizedTextField(BYTES),
+        "packed": tokjax.PackedTokenField(BYTES, chunk_tokens=4),
+        "texts": tokjax.RawTextField(),
+    }
+    for name, field in fields.items():
+        tokjax.write_dataset(["xy", "z"], field, directory / name)
+    datasets = {name: tokjax.open_dataset(directory / name) for name in fields}
+    loader = tokjax.datasets.SequenceLoader(datasets["ids"], batch_size=2, length=4, pad_id=PAD)
+    chunks = tokjax.PackedTokenLoader(datasets["packed"], batch_size=1)
+    texts = tokjax.open_dataset(directory / "texts", BYTES)
+    return {
+        "tokenizer": (BYTES, "special_tokens={'</s>': 256"),
+        "dataset of ids": (datasets["ids"], "x"),
+        "packed dataset": (datasets["packed"], "x"),
+        "texts": (texts, "x"),
+        "texts without a tokenizer": (datasets["texts"], None),
+        "loader": (loader, "SequenceLoader("),
+        "loader of texts": (tokjax.datasets.SequenceLoader(texts, batch_size=2, length=4, pad_id=PAD), "x"),
+        "mapped loader": (loader.map(tokjax.batch_to_dict), "x"),
+        "loader mapped to numbers": (loader.map(len), None),
+        "padded batch": (loader.batch_at(0), str(ord("x"))),
+        "packed blocks": (chunks.batch_at(0), str(ord("x"))),
+        "packed blocks of JAX": (jax.device_put(chunks.batch_at(0)), str(ord("x"))),
+        "shapes": (loader.element_spec, None),
+        "masked ids": (tokjax.objectives.MaskedLMBatch(np.array([[120]]), np.array([[1]])), "120"),
+        "arrays that are not tokens": (tokjax.align.SpanLabels(np.array([1]), np.array([1])), None),
+    }
+
+
+def test_notebooks_display_batches_datasets_loaders_and_tokenizers(displayed):
+    for name, (value, expected) in displayed.items():
+        shown = getattr(value, "_repr_html_", lambda: None)()
+        if expected is None:
+            assert shown is None, name
+        else:
+            assert expected in "".join(HTMLPage(shown).texts), name

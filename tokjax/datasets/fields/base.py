@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.utf8 import Text
     from tokjax.datasets.columns import Column

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.utf8 import Text
     from tokjax.encoding.chat.encode_chat import EncodedChat
     from tokjax.encoding.chat.messages import Message

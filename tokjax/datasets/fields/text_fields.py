@@ -19,7 +19,7 @@ from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.datasets.columns import Column
 
 

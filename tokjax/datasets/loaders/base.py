@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypedDi
 import numpy as np
 
 from tokjax._util.checks import check_id, check_int
+from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
@@ -360,6 +361,8 @@ class Loader(ABC, Generic[Source, Batch]):
     def _get_options(self) -> dict[str, Any]:
         """Returns the options that determine the order, apart from seed and datasets, as plain JSON."""
         return {"shuffle": self._shuffle, "drop_last": self._drop_last, "weights": self._weights}
+
+    _repr_html_ = render_html
 
     def __repr__(self) -> str:
         """Returns the datasets, the main options, the position and the names of functions, as for `map`."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.loaders.base import LoaderOptions
     from tokjax.datasets.loaders.item_order import ItemSlots

@@ -21,7 +21,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax._util.imports import import_optional
 from tokjax.core import protocol
-from tokjax.core.option_errors import explain_options
+from tokjax.core.encode_options import accept_options
 from tokjax.encoding.chat.messages import (
     ControlTokens,
     add_reasoning_aliases,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.records import TokenizationResult
     from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate
     from tokjax.encoding.chat.messages import Message
@@ -90,7 +90,7 @@ class EncodedChat(NamedTuple):
     message_indices: NDArray[np.int32] | None = None
 
 
-@explain_options
+@accept_options()
 def encode_chat(
     tokenizer: Any,
     messages: Sequence[Mapping[str, Any]],

@@ -39,7 +39,7 @@ from tokjax.pretokenize.special_tokens import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from tokjax.core.protocol import Special
+    from tokjax.core.encode_options import Special
     from tokjax.core.records import TokenizationBatch, TokenizationResult
 
 

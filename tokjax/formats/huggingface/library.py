@@ -4,12 +4,13 @@ The library normalizes, splits, encodes and decodes, so the ids are its ids. tok
 overlaps, checks of special tokens in texts, and limits for untrusted files. Encoding has these steps:
 
 1. Reject disallowed special tokens in the texts.
-2. Encode the texts with the library. Its tokenizer either matches all special tokens in a text or none
-   (`encode_special_tokens`), so there are two instances, and other combinations raise an error.
+2. Encode the texts with the library, without its template. Its tokenizer either matches all special tokens in
+   a text or none (`encode_special_tokens`), so there are two instances. A text is encoded again by the second
+   one if the first one has matched a special token that is ordinary text.
 3. Reject special tokens that the library found although they are not in the text: normalization can turn
    "<|END|>" into "<|end|>".
-4. Compute masks, type ids and offsets. The library's spans are in characters and can overlap; here they are
-   in bytes, and `separate_spans` separates them.
+4. Insert special tokens and compute masks and offsets, as for all types. The library's spans are in
+   characters and can overlap; here they are in bytes, and `separate_spans` separates them.
 
 Decoding is streamed up to the last token that makes text final: later ones no longer change it. Most decoders
 convert tokens one by one. Two change the text of several tokens together:
@@ -25,32 +26,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.imports import import_optional
+from tokjax.bpe.chunks import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
-from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.json_records import register_record
-from tokjax.core.protocol import (
-    BYTE_PIECE,
-    PreTokens,
-    find_text_lengths,
-    group_by_word,
-    pre_tokenize,
-    raise_without_pretokens,
-)
-from tokjax.core.ragged import Ragged, make_row_splits
-from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
-from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
+from tokjax.core.protocol import BYTE_PIECE, find_text_lengths
+from tokjax.core.ragged import make_row_splits
+from tokjax.core.utf8 import find_character_starts
 from tokjax.core.vocabulary import AddedToken, Role, Vocabulary
 from tokjax.errors import (
-    DisallowedSpecialTokenError,
     InvalidArgumentError,
     MissingExtraError,
     TokenizerFormatError,
@@ -58,7 +49,7 @@ from tokjax.errors import (
 )
 from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded
-from tokjax.models.base import TokenizerRecord
+from tokjax.models.base import JoiningModel
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids, replace_roles
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
@@ -66,16 +57,17 @@ from tokjax.pretokenize.special_tokens import (
     check_comparisons,
     check_special_names,
     has_special,
-    reject_special_in_texts,
     resolve_special,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-    from tokjax.core.utf8 import Text
+    from tokjax.bpe.chunks import Segments
+    from tokjax.core.encode_options import Special
+    from tokjax.core.records import OffsetsReference
     from tokjax.errors import TokjaxError
 
 _SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
@@ -133,8 +125,8 @@ def raise_as(error_type: type[TokjaxError], message: str) -> Iterator[None]:
         raise error_type(f"{message}: {error}") from error
 
 
-@dataclass(frozen=True)
-class HuggingFaceTokenizer(TokenizerRecord):
+@dataclass(frozen=True, repr=False)
+class HuggingFaceTokenizer(JoiningModel):
     """Tokenizer that runs on the `tokenizers` library. `load_tokenizer` and `from_huggingface` create it.
 
     Offsets refer to the input text, even if the library normalizes it. A byte that is not valid UTF-8 and a
@@ -147,16 +139,29 @@ class HuggingFaceTokenizer(TokenizerRecord):
     Tokenizers with equal fields are equal. Pickling keeps only the fields. Threads can share a tokenizer.
 
     Attributes:
-        definition: contents of a `tokenizer.json`, as JSON text.
         vocabulary: token ids and token bytes.
+        definition: contents of a `tokenizer.json`, as JSON text.
         reason: why the tokenizer does not run as a built-in type.
     """
 
-    model: ClassVar[str] = "huggingface"
+    model = "huggingface"
 
-    definition: str
     vocabulary: Vocabulary
+    definition: str = field(repr=False)
     reason: str
+
+    def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Returns a copy with another vocabulary, which has the same template.
+
+        Raises:
+            UnsupportedTokenizerError: the template is not that of the definition.
+        """
+        if vocabulary.template != self.vocabulary.template:
+            raise UnsupportedTokenizerError(
+                "with_template needs one of the built-in tokenizers, not a HuggingFaceTokenizer; change the "
+                "post_processor of its tokenizer.json"
+            )
+        return super().replace_vocabulary(vocabulary)
 
     @cached_property
     def contents(self) -> dict[str, Any]:
@@ -181,9 +186,26 @@ class HuggingFaceTokenizer(TokenizerRecord):
         instance.encode_special_tokens = True
         return instance
 
+    @property
+    def offsets_reference(self) -> OffsetsReference:
+        """The text that offsets refer to: the input text."""
+        return "input_text"
+
+    @property
+    def why_no_pretokens(self) -> str:
+        """Reason for which `pre_tokenize` raises an error, or nothing: the library numbers the pre-tokens."""
+        has_pretokens = self.pipeline.get("pre_tokenizer") is not None
+        return "" if has_pretokens else "its definition has no pre-tokenizer"
+
     @cached_property
-    def names_by_special_id(self) -> dict[int, str]:
-        """Id to name of the special tokens, except for the unknown token of the model.
+    def symbols(self) -> frozenset[str]:
+        """Added tokens that are not special, which the library matches in any text."""
+        tokens = self.contents.get("added_tokens") or []
+        return frozenset(token["content"] for token in tokens if not token["special"])
+
+    @cached_property
+    def made_names(self) -> frozenset[str]:
+        """Special tokens that the library can make of text, other than the unknown token of the model.
 
         Another token than that of the model can have the role in configuration files.
         """
@@ -191,7 +213,100 @@ class HuggingFaceTokenizer(TokenizerRecord):
         unknown_id = model.get("unk_id")
         if unknown_id is None and model.get("unk_token") is not None:
             unknown_id = library.token_to_id(model["unk_token"])
-        return {id_: name for name, id_ in self.vocabulary.special.items() if id_ != unknown_id}
+        return frozenset(name for name, id_ in self.vocabulary.special.items() if id_ != unknown_id)
+
+    def find_split_names(self, allowed: frozenset[str]) -> frozenset[str]:  # noqa: ARG002
+        """Returns no names: the library matches all tokens itself, some of them in normalized text."""
+        return frozenset()
+
+    def select_encoder(
+        self, allowed_special: Special = (), disallowed_special: Special = "all"
+    ) -> Callable[..., EncodedSegments]:
+        """Returns `encode_segments`, with the special tokens that are ordinary text."""
+        if disallowed_special == "all":
+            return self.encode_segments
+        names = self.vocabulary.special_names
+        allowed, disallowed = resolve_special(names, allowed_special, disallowed_special)
+        return partial(self.encode_segments, allowed=allowed, ordinary=names - allowed - disallowed)
+
+    def encode_segments(
+        self,
+        segments: Segments,
+        threads: int = 1,  # noqa: ARG002 (the library has its own threads)
+        *,
+        sources: bool = True,
+        allowed: frozenset[str] = frozenset(),
+        ordinary: frozenset[str] = frozenset(),
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, independently of one another.
+
+        Args:
+            segments: segments of text.
+            threads: ignored.
+            sources: whether to compute word ids and spans.
+            allowed: special tokens that are matched in texts.
+            ordinary: special tokens whose text, or what becomes it, is ordinary text.
+
+        Raises:
+            InvalidArgumentError: the library can't encode the texts, or one has tokens of both kinds.
+        """
+        texts = segments.get_characters()
+        if segments.hold_bytes:  # the library gets a U+FFFD for each invalid byte
+            texts = [text.translate(_SURROGATES_TO_REPLACEMENT) for text in texts]
+        encodings = _encode_texts(self.library_tokenizer, texts, sources)
+        if ordinary:
+            self._encode_as_text(texts, encodings, sources, allowed, ordinary)
+        splits = make_row_splits(map(len, encodings))
+        rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        ids = np.concatenate([np.zeros(0, np.int32), *rows])
+        if not sources:
+            return EncodedSegments(ids, splits, None)
+        steps = [_compute_word_steps(encoding.word_ids) for encoding in encodings]
+        spans = map(self._compute_spans, segments.encode(), encodings, rows)
+        return EncodedSegments(
+            ids,
+            splits,
+            np.concatenate([np.zeros(0, np.int32), *steps]),
+            np.concatenate([np.zeros((0, 2), np.int64), *spans]),
+        )
+
+    def _encode_as_text(
+        self,
+        texts: Sequence[str],
+        encodings: list[Any],
+        sources: bool,
+        allowed: frozenset[str],
+        ordinary: frozenset[str],
+    ) -> None:
+        """Replaces the encodings of texts in which special tokens were matched that are ordinary text."""
+        special = self.vocabulary.special
+        made_ids = {special[name] for name in ordinary & self.made_names} - {
+            special[name] for name in allowed
+        }
+        unknown = ordinary - self.made_names  # has the id of unknown text
+        again = [
+            i
+            for i, encoding in enumerate(encodings)
+            if not made_ids.isdisjoint(encoding.ids) or has_special(texts[i], unknown)
+        ]
+        if any(has_special(texts[i], allowed) for i in again):
+            raise InvalidArgumentError(
+                "the tokenizers library matches all special tokens in a text or none, but a text contains "
+                f"allowed ones and ones to encode as ordinary text ({sorted(ordinary)[:5]}); allow all of "
+                "them, or disallow the others"
+            )
+        if again:
+            texts_again = [texts[i] for i in again]
+            encoded = _encode_texts(self.special_as_text_tokenizer, texts_again, sources)
+            for i, encoding in zip(again, encoded, strict=True):
+                encodings[i] = encoding
+
+    def _compute_spans(self, text: bytes, encoding: Any, ids: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Returns the 0-based half-open byte spans of the tokens of a text, `int64`, shape `(n, 2)`."""
+        characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        # Offsets can exceed the text where the model adds a suffix to words, so they are clipped.
+        spans = find_character_starts(text).take(characters, mode="clip") + 1
+        return separate_spans(spans, ids, self.span_bytes, self.prefix_ids, text) - 1
 
     @cached_property
     def prefix_ids(self) -> frozenset[int]:
@@ -237,219 +352,49 @@ class HuggingFaceTokenizer(TokenizerRecord):
         return {**self.vocabulary.bytes_by_id, **added_bytes}
 
     @cached_property
-    def skipped_ids(self) -> frozenset[int]:
-        """Ids that the library leaves out with `skip_special_tokens`."""
+    def is_skipped(self) -> NDArray[np.bool_]:
+        """Mask of the ids that the library leaves out with `skip_special_tokens`, `bool`, shape `(size,)`."""
         library = self.library_tokenizer
         added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
         special = {token.content for token in added_tokens.values() if token.special}
-        return frozenset(id_ for id_ in added_tokens if library.id_to_token(id_) in special)
+        skipped = np.zeros(self.vocabulary.size, bool)
+        skipped[[id_ for id_ in added_tokens if library.id_to_token(id_) in special]] = True
+        return skipped
+
+    def join_tokens(self, ids: list[int]) -> bytes:
+        """Returns the text of tokens: by a table of bytes if the decoder is byte-level, or by the library."""
+        if self.decoded_bytes is not None:
+            return b"".join(map(self.decoded_bytes.__getitem__, ids))
+        with raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
+            text: str = self.library_tokenizer.decode(ids, skip_special_tokens=False)
+        return text.encode("utf-8")
 
     @property
     def normalization(self) -> str | None:
         """Types of the normalizer's steps, joined with `+`; `None` without a normalizer."""
         return "+".join(parts.list_types(parts.get_steps(self.pipeline, "normalizer"))) or None
 
-    def __hash__(self) -> int:
-        """Hashes the definition."""
-        return hash(self.definition)
-
     def _to_fingerprint_json(self) -> Any:
         return [self.model, self.contents, self.vocabulary.roles]
 
-    def __repr__(self) -> str:
-        """Returns the vocabulary size, the special tokens, and the reason for running on the library."""
-        return (
-            f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
-            f"special_tokens={self.vocabulary.special_repr}; runs on the tokenizers library: {self.reason})"
-        )
+
+def _encode_texts(library: Any, texts: Sequence[str], sources: bool) -> list[Any]:
+    """Returns the library's encodings of texts, without its template."""
+    encode_batch = library.encode_batch if sources else library.encode_batch_fast
+    with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
+        encodings: list[Any] = encode_batch(texts, add_special_tokens=False)
+    return encodings
+
+
+def _compute_word_steps(word_ids: Sequence[int | None]) -> NDArray[Any]:
+    """Returns by how much each word id of a text exceeds the one before it; ids that are `None` are -1."""
+    return np.diff(np.array([-1 if i is None else i for i in word_ids], np.int32), prepend=np.int32(-1))
 
 
 def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a parsed definition without the tokens and merges of its model."""
     model = {name: part for name, part in contents["model"].items() if name not in ("vocab", "merges")}
     return {**contents, "model": model}
-
-
-@protocol.encode_texts.register(HuggingFaceTokenizer)
-@accept_options(SpecialOptions)
-def _encode_texts(
-    tokenizer: HuggingFaceTokenizer,
-    texts: Sequence[Text],
-    *,
-    add_special_tokens: bool = True,
-    return_offsets: bool = True,
-    return_masks: bool = True,
-    assume_normalized: bool = False,  # noqa: ARG001 (offsets always refer to the input text)
-    threads: int | None = None,  # noqa: ARG001 (the library has its own threads)
-    **special: Unpack[SpecialOptions],
-) -> TokenizationBatch:
-    check_texts(texts)
-    encodings, rows = _encode_rows(tokenizer, texts, add_special_tokens, return_offsets, special)
-    ids = np.concatenate([np.zeros(0, np.int32), *rows])
-    columns: dict[str, NDArray[Any]] = {}
-    inserted = _concatenate([encoding.special_tokens_mask for encoding in encodings])
-    if return_offsets:
-        offsets = [_compute_offsets(tokenizer, *row) for row in zip(texts, encodings, rows, strict=True)]
-        word_ids = [[-1 if i is None else i for i in encoding.word_ids] for encoding in encodings]
-        columns["offsets"] = np.concatenate([np.zeros((0, 2), np.int64), *offsets])
-        columns["word_ids"] = _concatenate(word_ids)
-        columns["sequence_ids"] = -inserted  # the library's are wrong after two post-processors
-    if return_masks:
-        columns["special_tokens_mask"] = inserted | tokenizer.vocabulary.is_special.take(ids)
-        columns["token_type_ids"] = _concatenate([encoding.type_ids for encoding in encodings])
-    return make_batch_without_copy(
-        Ragged(ids, make_row_splits(map(len, rows)), **columns),
-        ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text"),
-        tokenizer.vocabulary.get_token_strings,
-        has_attention_mask=return_masks,
-    )
-
-
-@protocol.encode.register(HuggingFaceTokenizer)
-@accept_options(SpecialOptions)
-def _encode(
-    tokenizer: HuggingFaceTokenizer,
-    text: Text,
-    *,
-    add_special_tokens: bool = True,
-    **special: Unpack[SpecialOptions],
-) -> NDArray[np.int32]:
-    check_text(text, "text", MANY_TEXTS_ADVICE)
-    _, [ids] = _encode_rows(tokenizer, [text], add_special_tokens, False, special)
-    return ids
-
-
-@pre_tokenize.register(HuggingFaceTokenizer)
-@accept_options(SpecialOptions)
-def _pre_tokenize(
-    tokenizer: HuggingFaceTokenizer, text: Text, **special: Unpack[SpecialOptions]
-) -> PreTokens:
-    """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
-    if tokenizer.pipeline.get("pre_tokenizer") is None:
-        raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
-    return group_by_word(tokenizer, text, **special)
-
-
-def _encode_rows(
-    tokenizer: HuggingFaceTokenizer,
-    texts: Sequence[Text],
-    add_special_tokens: bool,
-    with_offsets: bool,
-    special: SpecialOptions,
-) -> tuple[list[Any], list[NDArray[np.int32]]]:
-    """Returns the library's encoding and the ids of each text, `int32`.
-
-    Raises:
-        DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
-        InvalidArgumentError: the library can't encode the texts with these options.
-    """
-    names = tokenizer.vocabulary.special_names
-    allowed, disallowed = resolve_special(names, **special)
-    characters = [to_characters(text) for text in texts]
-    reject_special_in_texts(characters, disallowed)
-    valid_texts = list(map(_replace_surrogates, characters))
-    ordinary = frozenset[str]()
-    if special.get("disallowed_special", "all") != "all":
-        ordinary = names - allowed - disallowed if allowed or disallowed else names
-    as_text = _encodes_special_as_text(valid_texts, allowed, ordinary)
-
-    def encode(as_text: bool) -> tuple[list[Any], list[NDArray[np.int32]], dict[str, int]]:
-        library = tokenizer.special_as_text_tokenizer if as_text else tokenizer.library_tokenizer
-        encode_batch = library.encode_batch if with_offsets else library.encode_batch_fast
-        with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
-            encodings: list[Any] = encode_batch(valid_texts, add_special_tokens=add_special_tokens)
-        rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
-        return encodings, rows, _find_special(tokenizer, encodings, rows)
-
-    encodings, rows, matched = encode(as_text)
-    if not as_text and not matched.keys().isdisjoint(ordinary):
-        # Normalization made a special token of text that the caller wants as ordinary text.
-        encodings, rows, matched = encode(as_text=True)
-    _reject_special(matched, ordinary, disallowed)
-    return encodings, rows
-
-
-def _encodes_special_as_text(texts: list[str], allowed: frozenset[str], ordinary: frozenset[str]) -> bool:
-    """Returns whether texts contain special tokens to encode as ordinary text.
-
-    Args:
-        texts: texts.
-        allowed: special tokens to match in texts.
-        ordinary: special tokens to encode as ordinary text.
-
-    Raises:
-        InvalidArgumentError: the texts contain special tokens of both kinds.
-    """
-    if not any(has_special(text, ordinary) for text in texts):
-        return False
-    if any(has_special(text, allowed) for text in texts):
-        raise InvalidArgumentError(
-            "the tokenizers library matches all special tokens in a text or none, but the texts contain "
-            f"allowed ones and ones to encode as ordinary text ({sorted(ordinary)[:5]}); allow all of "
-            "them, or disallow the others"
-        )
-    return True
-
-
-def _find_special(
-    tokenizer: HuggingFaceTokenizer, encodings: list[Any], rows: list[NDArray[np.int32]]
-) -> dict[str, int]:
-    """Returns the special tokens that the library matched in texts, with the index of a text.
-
-    The unknown token of the model and tokens that the template inserts are left out.
-    """
-    matched: dict[str, int] = {}
-    is_special, names = tokenizer.vocabulary.is_special, tokenizer.names_by_special_id
-    for row, (encoding, ids) in enumerate(zip(encodings, rows, strict=True)):
-        positions = is_special.take(ids).nonzero()[0].tolist()
-        inserted = encoding.special_tokens_mask if positions else ()
-        for position in positions:
-            if not inserted[position] and (name := names.get(int(ids[position]))) is not None:
-                matched[name] = row
-    return matched
-
-
-def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disallowed: frozenset[str]) -> None:
-    """Raises for special tokens that the library matched although they are disallowed or ordinary text."""
-    for name, row in matched.items():
-        if name in disallowed:
-            raise DisallowedSpecialTokenError(
-                f"text {row} becomes the special token {name!r} when it is normalized, which is not allowed; "
-                f"to match it, pass allowed_special={{{name!r}}}"
-            )
-    for name, row in matched.items():
-        if name in ordinary:
-            raise InvalidArgumentError(
-                f"text {row} contains {name!r}, which this model encodes as a special token even where "
-                "ordinary text is requested; allow it with allowed_special=, or disallow it"
-            )
-
-
-def _compute_offsets(
-    tokenizer: HuggingFaceTokenizer, text: Text, encoding: Any, ids: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Returns the 1-based half-open byte spans of the tokens of a text, `int64`, shape `(num_tokens, 2)`."""
-    data = to_utf8(text)
-    characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-    # Offsets can exceed the text where the model adds a suffix to words, so they are clipped.
-    spans = find_character_starts(data).take(characters, mode="clip") + 1
-    inserted = np.array(encoding.special_tokens_mask, bool)
-    spans[inserted] = 0
-    spans[~inserted] = separate_spans(
-        spans[~inserted], ids[~inserted], tokenizer.span_bytes, tokenizer.prefix_ids, data
-    )
-    return spans
-
-
-def _replace_surrogates(characters: str) -> str:
-    """Returns a text that the library can encode, with as many characters."""
-    if characters.isascii() or is_encodable(characters):
-        return characters
-    return characters.translate(_SURROGATES_TO_REPLACEMENT)
-
-
-def _concatenate(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
-    return np.concatenate([np.zeros(0, np.int32), *(np.array(row, np.int32) for row in rows)])
 
 
 def build_huggingface_tokenizer(
@@ -499,7 +444,7 @@ def build_huggingface_tokenizer(
     except parts.RequiresLibraryError as error:
         raise TokenizerFormatError(str(error)) from error
     check_comparisons(vocabulary.split_token_names)
-    instance = HuggingFaceTokenizer(definition, vocabulary, reason)
+    instance = HuggingFaceTokenizer(vocabulary, definition, reason)
     # Fill cached properties, so that the definition is not loaded and parsed again.
     vars(instance).update(library_tokenizer=library, pipeline=select_pipeline(contents))
     return instance
@@ -512,24 +457,6 @@ def _define(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 @register_record(HuggingFaceTokenizer, _define)
 def _restore(definition: str, reason: str, roles: Mapping[Role, str]) -> HuggingFaceTokenizer:
     return build_huggingface_tokenizer(definition, reason, roles)
-
-
-@protocol.decode_bytes.register(HuggingFaceTokenizer)
-def _decode_bytes(
-    tokenizer: HuggingFaceTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
-) -> bytes:
-    """Decodes with a table of bytes if the decoder is byte-level, and otherwise with the library."""
-    flat = protocol.as_flat_ids(ids)
-    tokenizer.vocabulary.check_ids(flat)
-    if (id_bytes := tokenizer.decoded_bytes) is not None:
-        skipped = tokenizer.skipped_ids if skip_special_tokens else ()
-        return b"".join([id_bytes[id_] for id_ in flat.tolist() if id_ not in skipped])
-    with raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
-        text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
-    return text.encode("utf-8")
-
-
-protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)
 
 
 @find_decode_context.register(HuggingFaceTokenizer)
@@ -546,14 +473,14 @@ def _find_decode_context(
     is_final = _make_finality_test(parts.get_steps(tokenizer.pipeline, "decoder"))
     if is_final is None:
         return ids[:0], ids
-    skipped = tokenizer.skipped_ids if skip_special_tokens else ()
+    is_visible = ~(tokenizer.is_skipped.take(ids) & skip_special_tokens)
     get_form = tokenizer.library_tokenizer.id_to_token
-    visible = [(i, id_) for i, id_ in enumerate(ids.tolist(), 1) if id_ not in skipped]
+    visible = [(i + 1, int(ids[i])) for i in np.flatnonzero(is_visible).tolist()]
     stops = [0, *(i for i, id_ in visible if is_final(get_form(id_)))]
     context: list[int] = []
     for start in reversed(stops[:-1]):
         context = [id_ for i, id_ in visible if start < i <= stops[-1]]
-        if _decode_bytes(tokenizer, context):
+        if context and tokenizer.join_tokens(context):
             break
     first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
     return np.array(context, np.int32), ids[first_pending:]
@@ -598,12 +525,6 @@ def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[An
         tokens = tokenizer.vocabulary.bytes_by_id
         lengths[[id_ for id_, token in tokens.items() if BYTE_PIECE.fullmatch(token)]] = 1
     return lengths
-
-
-@protocol.find_matched_names.register(HuggingFaceTokenizer)
-def _find_matched_names(tokenizer: HuggingFaceTokenizer) -> frozenset[str]:
-    tokens = tokenizer.contents.get("added_tokens") or []
-    return frozenset(token["content"] for token in tokens if not token["special"])
 
 
 @protocol.make_special.register(HuggingFaceTokenizer)

@@ -42,8 +42,7 @@ from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
 from tokjax.models.byte_spans import SPACE
-from tokjax.models.metaspace import BYTE_FORMS, METASPACE
-from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.metaspace import BYTE_FORMS, METASPACE, MetaspaceBPE
 from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
 from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
-    from tokjax.models.metaspace_bpe import PrefixSpace
+    from tokjax.models.metaspace import PrefixSpace
     from tokjax.models.sentencepiece import SentencePieceTokenizer
     from tokjax.models.sentencepiece_files import ModelInfo, Pieces
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
-    from tokjax.models.metaspace import TrimOffsets
+    from tokjax.models.byte_bpe import TrimOffsets
     from tokjax.models.unigram_words import NormalizedToken
 
 

@@ -38,12 +38,12 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.format_errors import as_format_errors, read_bytes
-from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.metaspace import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.unigram import Unigram
 from tokjax.models.vocabulary_changes import replace_roles
-from tokjax.models.word_bpe import END_OF_WORD, WordBPE
 from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer
+from tokjax.models.words import END_OF_WORD, WordBPE
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
-from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
 from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer
+from tokjax.models.words import END_OF_WORD, WordBPE, merge_order_is_unique
 from tokjax.pretokenize.normalization import bert_normalizer
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
-    from tokjax.models.word_bpe import EndOfWord
+    from tokjax.models.words import EndOfWord
     from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
