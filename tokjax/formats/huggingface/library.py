@@ -436,7 +436,7 @@ def _compute_offsets(
     inserted = np.array(encoding.special_tokens_mask, bool)
     spans[inserted] = 0
     spans[~inserted] = separate_spans(
-        spans[~inserted], ids[~inserted], tokenizer.span_bytes, tokenizer.prefix_ids, data
+        spans[~inserted], ids[~inserted], tokenizer.span_bytes.__getitem__, tokenizer.prefix_ids, data
     )
     return spans
 
