@@ -22,8 +22,8 @@ import numpy as np
 
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
-from tokjax.bpe.array_engine import Engine
-from tokjax.bpe.chunks import Corrections, EncodedSegments, concatenate_segments
+from tokjax.bpe.array_engine import ArrayEngine, Engine
+from tokjax.bpe.chunks import Corrections, EncodedSegments, Segments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
@@ -52,7 +52,7 @@ from tokjax.models.byte_spans import (
 )
 from tokjax.models.format_errors import check_piece_comparisons
 from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
-from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
+from tokjax.models.sentencepiece_engine import build_engine
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
     ModelType,
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.bpe.chunks import Segments
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
     from tokjax.models.byte_spans import NormalizedTexts
@@ -175,7 +174,7 @@ class SentencePieceTokenizer(SegmentModel):
             lengths: number of bytes of normalized text of each id in all rows, `int64`, shape `(n,)`.
         """
         normalized = normalize_texts(self.processor, texts, self._model_info.spaces)
-        return self._locate(texts, normalized, _concatenate(rows, lengths))
+        return self._locate(texts, normalized, _concatenate(rows), lengths)
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """Returns a copy with another vocabulary, and with the caches that depend on the model only."""
@@ -210,7 +209,7 @@ class SentencePieceTokenizer(SegmentModel):
         texts: Sequence[bytes],
         *,
         sources: bool,
-        engine: SentencePieceEngine | None = None,
+        engine: ArrayEngine | None = None,
         threads: int = 1,
     ) -> EncodedSegments:
         """Encodes a group of texts with the engine, or with the library for `None`."""
@@ -218,14 +217,12 @@ class SentencePieceTokenizer(SegmentModel):
         if engine is not None:
             strings = self.processor.normalize(texts) if normalized is None else normalized.texts
             spaced = [text.decode("utf-8").replace(METASPACE, " ") for text in strings]
-            encoded = engine.encode(spaced, threads)
+            encoded, lengths = self._encode_on_arrays(engine, spaced, threads)
         else:
             rows = self._encode_ids(texts)
-            no_lengths = np.zeros(0, np.int64)
-            encoded = _concatenate(rows, self._compute_lengths(texts, rows) if sources else no_lengths)
-        if normalized is None:
-            return EncodedSegments(encoded.ids, encoded.splits, None)
-        return self._locate(texts, normalized, encoded)
+            encoded = _concatenate(rows)
+            lengths = self._compute_lengths(texts, rows) if sources else encoded.splits
+        return encoded if normalized is None else self._locate(texts, normalized, encoded, lengths)
 
     def _encode_ids(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
         if len(texts) == 1:  # avoid the library's batch call, which starts threads
@@ -261,18 +258,38 @@ class SentencePieceTokenizer(SegmentModel):
         return seen > _LIBRARY_BYTES_PER_PIECE * self.vocabulary.size
 
     def _encode_unchanged(
-        self, engine: SentencePieceEngine, segments: Segments, threads: int, *, sources: bool
+        self, engine: ArrayEngine, segments: Segments, threads: int, *, sources: bool
     ) -> EncodedSegments:
         """Encodes texts that are their pieces, concatenated, apart from a space added before them."""
         added = " " * self._model_info.spaces.is_added
-        ids, splits, _ = engine.encode([text and added + text for text in segments.texts], threads)
+        spaced = [text and added + text for text in segments.texts]
+        encoded, _ = self._encode_on_arrays(engine, spaced, threads)
         if not sources:
-            return EncodedSegments(ids, splits, None)
-        first = splits[:-1][np.diff(splits) > 0]
-        begins = self._begins_with_mark.take(ids)
+            return encoded
+        first = encoded.splits[:-1][np.diff(encoded.splits) > 0]
+        begins = self._begins_with_mark.take(encoded.ids)
         begins[first] = True
-        corrections = Corrections(first, self.text_byte_lengths.take(ids[first]) - len(added))
-        return EncodedSegments(ids, splits, begins, corrections=corrections)
+        corrections = Corrections(first, self.text_byte_lengths.take(encoded.ids[first]) - len(added))
+        return encoded._replace(begins_word=begins, corrections=corrections)
+
+    def _encode_on_arrays(
+        self, engine: ArrayEngine, texts: list[str], threads: int
+    ) -> tuple[EncodedSegments, NDArray[np.int64]]:
+        """Encodes normalized texts. Returns their ids, and the number of bytes of normalized text of each."""
+        encoded = engine.encode_segments(Segments(texts, False), threads, sources=False)
+        lengths = self.piece_lengths.take(encoded.ids)
+        if self._parsed_pieces.byte_ids:
+            return encoded, lengths
+        # The library joins adjacent unknown bytes of a text to one piece.
+        is_unknown = encoded.ids == self.vocabulary.get_role_id("unk")
+        lengths[is_unknown] = 1
+        continues = np.append(False, is_unknown[1:] & is_unknown[:-1])[: len(is_unknown)]
+        continues[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = False
+        if not continues.any():
+            return encoded, lengths
+        first = np.flatnonzero(~continues)
+        splits = np.searchsorted(first, encoded.splits)
+        return EncodedSegments(encoded.ids.take(first), splits, None), np.add.reduceat(lengths, first)
 
     def _keeps_bytes(self, segments: Segments) -> bool:
         """Returns whether normalization changes no text, apart from a space added before it."""
@@ -281,10 +298,14 @@ class SentencePieceTokenizer(SegmentModel):
         return not any(METASPACE in text or "\0" in text for text in segments.texts)
 
     def _locate(
-        self, texts: Sequence[bytes], normalized: NormalizedTexts, encoded: EncodedIds
+        self,
+        texts: Sequence[bytes],
+        normalized: NormalizedTexts,
+        encoded: EncodedSegments,
+        lengths: NDArray[np.int64],
     ) -> EncodedSegments:
         """Returns ids of texts with their spans and word beginnings."""
-        ids, splits, lengths = encoded
+        ids, splits = encoded.ids, encoded.splits
         stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
         spans = compute_piece_spans(texts, normalized, starts, stops, self._is_byte.take(ids))
@@ -292,7 +313,7 @@ class SentencePieceTokenizer(SegmentModel):
         return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
     @cached_property
-    def _engine(self) -> SentencePieceEngine | None:
+    def _engine(self) -> ArrayEngine | None:
         return build_engine(self._parsed_pieces, self._model_info)
 
     @cached_property
@@ -500,11 +521,10 @@ def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _concatenate(rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]) -> EncodedIds:
+def _concatenate(rows: Sequence[NDArray[np.int32]]) -> EncodedSegments:
     """Concatenates arrays of the library. A single one is copied, too: `freeze` can't lock its memory."""
-    return EncodedIds(
-        np.concatenate([np.zeros(0, np.int32), *rows]), make_row_splits(map(len, rows)), lengths
-    )
+    ids = np.concatenate([np.zeros(0, np.int32), *rows])
+    return EncodedSegments(ids, make_row_splits(map(len, rows)), None)
 
 
 @protocol.decode_bytes.register(SentencePieceTokenizer)

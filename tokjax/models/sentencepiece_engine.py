@@ -19,87 +19,28 @@ See docs/performance.md, section "SentencePiece".
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokjax.bpe.array_engine import ArrayEngine
-from tokjax.bpe.chunks import Segments
 from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_symbol_lengths
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer, SymbolPreTokenizer
 from tokjax.models.byte_spans import SPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
-    from tokjax.bpe.chunks import EncodedSegments
     from tokjax.models.sentencepiece_files import ModelInfo, Pieces
 
 _MARK = SPACE.decode("utf-8")
 _NUM_BYTES = 256
 
 
-class EncodedIds(NamedTuple):
-    """Ids of several texts, concatenated.
+def build_engine(pieces: Pieces, info: ModelInfo) -> ArrayEngine | None:
+    """Builds the array engine of a BPE model, which encodes normalized texts with spaces for `▁`.
 
-    Attributes:
-        ids: token ids, `int32`, shape `(num_tokens,)`.
-        splits: index of the first id of each text, then the number of ids, `int64`, shape `(texts + 1,)`.
-        lengths: number of bytes of normalized text of each id, `int64`, shape `(num_tokens,)`.
-    """
-
-    ids: NDArray[np.int32]
-    splits: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-
-class SentencePieceEngine:
-    """Array engine of a BPE model. Make it with `build_engine`.
-
-    Args:
-        engine: array engine whose ids are those of pieces, or `size` plus a byte for bytes of characters that
-            are not in the vocabulary.
-        pieces: pieces of the model.
-    """
-
-    def __init__(self, engine: ArrayEngine, pieces: Pieces) -> None:
-        self._engine = engine
-        self._pieces = pieces
-        self._size = len(pieces.texts)
-        lengths = [*(len(piece.encode("utf-8")) for piece in pieces.texts), *[1] * _NUM_BYTES]
-        lengths[self._size + ord(" ")] = len(SPACE)
-        self._lengths = np.array(lengths, np.int64)
-        byte_ids = [pieces.byte_ids.get(byte, pieces.unknown_id) for byte in range(_NUM_BYTES)]
-        self._ids = np.array([*range(self._size), *byte_ids], np.int32)
-
-    def encode(self, texts: Sequence[str], threads: int) -> EncodedIds:
-        """Encodes texts that are normalized, with spaces for `▁`."""
-        encoded = self._engine.encode_segments(Segments(texts, False), threads, sources=False)
-        ids, lengths = self._ids.take(encoded.ids), self._lengths.take(encoded.ids)
-        if self._pieces.byte_ids:
-            return EncodedIds(ids, encoded.splits, lengths)
-        return self._join_unknown(encoded, ids, lengths)
-
-    def _join_unknown(
-        self, encoded: EncodedSegments, ids: NDArray[np.int32], lengths: NDArray[np.int64]
-    ) -> EncodedIds:
-        """Joins adjacent unknown bytes of a text to one unknown piece, as the library does."""
-        is_unknown = encoded.ids >= self._size
-        continues = is_unknown.copy()
-        continues[1:] &= is_unknown[:-1]
-        continues[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = False
-        if not continues.any():
-            return EncodedIds(ids, encoded.splits, lengths)
-        first = np.flatnonzero(~continues)
-        return EncodedIds(
-            ids.take(first), np.searchsorted(first, encoded.splits), np.add.reduceat(lengths, first)
-        )
-
-
-def build_engine(pieces: Pieces, info: ModelInfo) -> SentencePieceEngine | None:
-    """Builds the array engine of a BPE model.
+    Each byte of a character that is not in the vocabulary becomes its byte piece, or the unknown piece.
 
     Args:
         pieces: pieces of the model.
@@ -107,8 +48,8 @@ def build_engine(pieces: Pieces, info: ModelInfo) -> SentencePieceEngine | None:
 
     Returns:
         The engine, or `None` if the model needs the library: one of another type, pieces of equal scores,
-        unused pieces, pieces with spaces, a symbol with `▁` and other characters, too many symbols, or
-        whitespace that is not written as `▁` before words.
+        unused pieces, pieces with spaces, no piece `▁`, a symbol with `▁` and other characters, too many
+        symbols, or whitespace that is not written as `▁` before words.
     """
     if info.model_type != "bpe" or info.spaces.is_suffix or info.spaces.mark != SPACE:
         return None
@@ -118,15 +59,13 @@ def build_engine(pieces: Pieces, info: ModelInfo) -> SentencePieceEngine | None:
     if any(_MARK in symbol and symbol.strip(_MARK) for symbol in pieces.symbols):
         return None
     symbols = _number_symbols(pieces)
-    if symbols is None or (
-        pieces.byte_ids and (len(pieces.byte_ids) < _NUM_BYTES or _MARK not in pieces.scores)
-    ):
+    if symbols is None or _MARK not in pieces.scores or 0 < len(pieces.byte_ids) < _NUM_BYTES:
         return None
     try:
         check_symbol_lengths(symbols)
     except RulesTooLargeError:
         return None
-    return SentencePieceEngine(_build_array_engine(symbols, pieces), pieces)
+    return _build_array_engine(symbols, pieces)
 
 
 def _number_symbols(pieces: Pieces) -> dict[bytes, int] | None:
@@ -147,9 +86,8 @@ def _number_symbols(pieces: Pieces) -> dict[bytes, int] | None:
 
 
 def _build_array_engine(symbols: Mapping[bytes, int], pieces: Pieces) -> ArrayEngine:
-    size = len(pieces.texts)
     ids = np.full(len(symbols), -1, np.int32)
-    ids[:_NUM_BYTES] = size + np.arange(_NUM_BYTES)
+    ids[:_NUM_BYTES] = [pieces.byte_ids.get(byte, pieces.unknown_id) for byte in range(_NUM_BYTES)]
     by_bytes = {_write_spaces(pieces.texts[id_]): id_ for id_ in pieces.ids.values()}
     for symbol in symbols.keys() & by_bytes.keys():
         ids[symbols[symbol]] = by_bytes[symbol]
