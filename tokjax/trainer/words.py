@@ -34,13 +34,12 @@ from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.results import (
+    Model,
     Trained,
-    TrainingStats,
     describe_missing_pair,
-    make_stats,
+    make_result,
     measure_time,
     record_options,
-    warn_if_exhausted,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tokjax.corpus.sources import Source
-    from tokjax.models.word_base import WordModel
     from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
@@ -56,6 +54,7 @@ WORD_LEVEL_TOKENS = ("[PAD]", "[UNK]")
 """Default special tokens of `train_word_level`."""
 WORDPIECE_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Special tokens of BERT, in the order of their ids."""
+_NOT_UTF8 = "they are not valid UTF-8"
 MAX_WORD_CHARACTERS = 100
 """Maximum length of a word. The tokenizer encodes longer ones as unknown, so training leaves them out."""
 
@@ -137,15 +136,9 @@ def train_word_level(
         selected = [word for word in ranked[: vocab_size - len(special)] if candidates[word] >= min_frequency]
         tokenizer = make([*special, *selected])
     missing = f"word left that occurs {min_frequency} or more times"
-    notes = (
-        *_format_dropped_note(words, encodable, "they are not valid UTF-8"),
-        *_format_dropped_note(encodable, candidates, "they have the name of a special token"),
-    )
-    return Trained(
-        tokenizer,
-        _make_stats(tokenizer, counts, words, seconds, vocab_size, missing, notes),
-        options | {"special_tokens": special, "pattern": counts.pattern},
-    )
+    names = "they have the name of a special token"
+    notes = _list_notes(words, (encodable, _NOT_UTF8), (candidates, names))
+    return _make_result(tokenizer, counts, words, options, seconds, missing, notes)
 
 
 def train_wordpiece(
@@ -270,11 +263,7 @@ def train_wordpiece(
         )
     tokenizer = make([token.decode("utf-8") for token in merged.token.values()])
     missing = describe_missing_pair(min_frequency)
-    return Trained(
-        tokenizer,
-        _make_stats(tokenizer, counts, words, seconds, vocab_size, missing, notes),
-        options | {"special_tokens": special, "pattern": counts.pattern},
-    )
+    return _make_result(tokenizer, counts, words, options, seconds, missing, notes)
 
 
 def _count_words(
@@ -308,38 +297,41 @@ def _drop_invalid_utf8(words: Mapping[str, int]) -> dict[str, int]:
     return {word: count for word, count in words.items() if is_encodable(word)}
 
 
-def _format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], reason: str) -> tuple[str, ...]:
-    """Returns a note on the words that a filter removed, or no note if it removed none.
+def _list_notes(words: Mapping[str, int], *filtered: tuple[Mapping[str, int], str]) -> tuple[str, ...]:
+    """Returns notes on the words that filters removed.
 
     Args:
-        before: word to count, before the filter.
-        after: word to count, after the filter.
-        reason: clause that says why the words were removed.
+        words: word to count, before the first filter.
+        *filtered: for each filter, the words that it left, and a clause that says why it removed others.
     """
-    num_distinct = len(before) - len(after)
-    if not num_distinct:
-        return ()
-    num_occurrences = sum(before.values()) - sum(after.values())
-    return (f"left out {num_distinct:,} distinct words ({num_occurrences:,} occurrences): {reason}",)
+    notes = []
+    for left, reason in filtered:
+        if num_distinct := len(words) - len(left):
+            occurrences = sum(words.values()) - sum(left.values())
+            notes.append(f"left out {num_distinct:,} distinct words ({occurrences:,} occurrences): {reason}")
+        words = left
+    return tuple(notes)
 
 
-def _make_stats(
-    tokenizer: WordModel,
+def _make_result(
+    tokenizer: Model,
     counts: PretokenCounts,
     words: Mapping[str, int],
+    options: dict[str, Any],
     seconds: Mapping[str, float],
-    vocab_size: int,
     missing: str,
     notes: tuple[str, ...],
-) -> TrainingStats:
-    """Makes the statistics of training. Encodes each distinct word once to count the tokens of the text."""
+) -> Trained[Model]:
+    """Makes the result of training. Encodes each distinct word once to count the tokens of the text."""
     encoded = tokenizer.encode_segments(Segments(list(words), hold_bytes=True), sources=False)
-    return make_stats(
+    return make_result(
+        tokenizer,
         counts,
+        options | {"pattern": counts.pattern},
         seconds,
         num_unique=len(words),
         num_tokens=int(np.diff(encoded.splits) @ np.fromiter(words.values(), np.int64, len(words))),
-        exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing),
+        missing=missing,
         notes=notes,
     )
 
@@ -357,12 +349,11 @@ def _select_training_words(
     short = {word: count for word, count in decodable.items() if len(word) <= MAX_WORD_CHARACTERS}
     alphabet = _select_alphabet(short, limit, initial_alphabet)
     selected = {word: count for word, count in short.items() if alphabet.issuperset(word)}
-    notes = (
-        *_format_dropped_note(words, decodable, "they are not valid UTF-8"),
-        *_format_dropped_note(decodable, short, f"they have more than {MAX_WORD_CHARACTERS} characters"),
-        *_format_dropped_note(
-            short, selected, f"they have a character outside the alphabet of {len(alphabet):,}"
-        ),
+    notes = _list_notes(
+        words,
+        (decodable, _NOT_UTF8),
+        (short, f"they have more than {MAX_WORD_CHARACTERS} characters"),
+        (selected, f"they have a character outside the alphabet of {len(alphabet):,}"),
     )
     return selected, alphabet, notes
 

@@ -46,9 +46,6 @@ _MAX_PROMOTED = 4000
 """Approximate number of waiting pairs that become active together."""
 _BLOCK_POSITIONS = 1 << 20
 """Number of positions of pairs of bytes that are counted together."""
-_HIGH_FACTOR = 8
-"""When the lower limit of the searched bounds is lowered, this many times the requested pairs are above
-it."""
 
 
 class _Pairs(NamedTuple):
@@ -189,8 +186,6 @@ class PairTable:
         self._waiting = [_make_empty_pairs()]
         self._threshold = np.iinfo(np.int64).max
         """Minimum bound of an active pair when it became active. All waiting pairs have lower bounds."""
-        self._high = self._threshold
-        """Lower limit of the bounds that are searched. Most active pairs are below it and are skipped."""
         self._add(pairs)
 
     def add(self, formed: FormedPairs, *, may_exist: bool = False) -> None:
@@ -264,26 +259,9 @@ class PairTable:
         Returns:
             Their rows, all or none of equal bounds, and a bound that no other row reaches.
         """
-        high = np.flatnonzero(self._active.bound >= self._high)
-        if len(high) < top and self._high > self._threshold:
-            self._lower_high(top)
-            high = np.flatnonzero(self._active.bound >= self._high)
-        if len(high) <= top:
-            return high, self._high
-        bounds = self._active.bound.take(high)
-        minimum = np.partition(bounds, len(high) - top)[len(high) - top]
-        return high.take(np.flatnonzero(bounds >= minimum)), int(minimum)
-
-    def _lower_high(self, top: int) -> None:
-        """Lowers the limit of the searched bounds, far enough for several steps."""
-        # Merged pairs are removed here and in `_promote`, since removing them in each step would copy the
-        # table.
-        self._active = self._active.take(np.flatnonzero(self._active.bound))
         bounds = self._active.bound
-        limit = min(_HIGH_FACTOR * top, len(bounds))
-        self._high = max(
-            int(np.partition(bounds, len(bounds) - limit)[len(bounds) - limit]), self._threshold, 1
-        )
+        minimum = max(int(np.partition(bounds, -top)[-top]), self._threshold)
+        return np.flatnonzero(bounds >= minimum), minimum
 
     def _promote(self) -> bool:
         """Makes the most frequent waiting pairs active. Returns whether any pair is left."""

@@ -37,10 +37,9 @@ from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.results import (
     Trained,
     describe_missing_pair,
-    make_stats,
+    make_result,
     measure_time,
     record_options,
-    warn_if_exhausted,
 )
 
 if TYPE_CHECKING:
@@ -265,15 +264,16 @@ def _train(
         )
     tokenizer = _append_merges(initial, merged)
     missing = describe_missing_pair(rules.min_frequency, rules.max_token_length)
-    stats = make_stats(
+    return make_result(
+        tokenizer,
         counts,
+        options | {"pattern": initial.pattern},
         seconds,
         num_unique=len(counts),
         num_tokens=merged.num_tokens,
-        exhausted=warn_if_exhausted(tokenizer.vocabulary, options["vocab_size"], missing),
+        missing=missing,
+        merges=merged.merges,
     )
-    resolved = {"special_tokens": list(initial.vocabulary.special), "pattern": initial.pattern}
-    return Trained(tokenizer, stats, options | resolved, merged.merges)
 
 
 def _resolve_counts(
