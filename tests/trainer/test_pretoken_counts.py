@@ -109,13 +109,6 @@ def test_sum_of_many_counts(corpus):
     assert sum(counts) == count_pretokens(corpus, progress=False)
 
 
-def test_equal_counts_have_equal_hashes(corpus):
+def test_equality_ignores_the_order_of_texts(corpus):
     forward, backward = (count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1]))
-    assert forward == backward
-    assert len({forward, backward}) == 1
-    assert forward != count_pretokens(corpus[1:], progress=False)
-
-
-def test_fingerprint_ignores_the_order_of_texts(corpus):
-    counts = [count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1], corpus[:-1])]
-    assert counts[0].fingerprint == counts[1].fingerprint != counts[2].fingerprint
+    assert forward == backward != count_pretokens(corpus[1:], progress=False)
