@@ -60,7 +60,6 @@ def test_options_reach_the_library():
         "byte_fallback": True,
         "character_coverage": 0.98,
         "user_defined_symbols": ["<call>", "a,b", 'q"'],
-        "split_digits": True,
         "add_dummy_prefix": False,
         "remove_extra_whitespaces": False,
     }

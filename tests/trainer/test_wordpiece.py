@@ -175,10 +175,6 @@ class TestAlphabet:
             "left out 2 distinct words (2 occurrences): they have a character outside the alphabet of 3",
         )
 
-    def test_always_keeps_initial_characters(self):
-        trained = train(self.texts, 50, limit_alphabet=3, initial_alphabet="xd")
-        assert get_tokens(trained)[5:9] == ["a", "d", "x", "##a"]
-
     def test_without_a_limit(self):
         trained = train(["".join(map(chr, range(0x4E00, 0x4E00 + 1500)))], 3000)
         assert len(trained.vocab) == 5 + 1000
@@ -253,8 +249,6 @@ def test_interrupt_reports_number_of_merges(monkeypatch):
         ({"vocab_size": "12"}, "vocab_size must be an integer, not '12'"),
         ({"min_frequency": 0}, "min_frequency must be at least 1, not 0"),
         ({"limit_alphabet": 0}, "limit_alphabet must be at least 1, not 0"),
-        ({"initial_alphabet": ["ab"]}, "initial_alphabet must contain single characters, not 'ab'"),
-        ({"initial_alphabet": ["\ud800"]}, "initial_alphabet must contain single characters"),
         ({"special_tokens": "[UNK]"}, "special_tokens must be a list of names"),
         ({"eos_token": "<s>"}, "the special token '<s>' is not among the tokens; .* special_tokens of a"),
         ({"lowercase": 1}, "lowercase must be True or False, not 1"),

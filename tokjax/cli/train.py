@@ -74,7 +74,7 @@ _COUNTING_OPTIONS = {"min_frequency", "max_bytes", "seed", "save_counts", "weigh
 _SENTENCEPIECE_OPTIONS = {"character_coverage", "byte_fallback"}
 _OPTIONS_BY_MODEL: Mapping[Model, set[str]] = {
     **dict.fromkeys(Model, _SENTENCEPIECE_OPTIONS),
-    Model.bpe: _COUNTING_OPTIONS | {"pattern", "max_token_length", "tie_break", "continue_from"},
+    Model.bpe: _COUNTING_OPTIONS | {"pattern", "tie_break", "continue_from"},
     Model.wordpiece: _COUNTING_OPTIONS | {"limit_alphabet", "cased"},
     Model.word_level: _COUNTING_OPTIONS | {"cased"},
 }
@@ -119,7 +119,6 @@ def train(
     min_frequency: Annotated[
         int | None, typer.Option(help="Minimum count of a merged pair, or of a word.")
     ] = None,
-    max_token_length: Annotated[int | None, typer.Option(help="Maximum length of a token, in bytes.")] = None,
     tie_break: Annotated[
         str | None,
         typer.Option(help="Order of equally frequent pairs: lexicographic (default) or huggingface."),

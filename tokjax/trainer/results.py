@@ -162,8 +162,7 @@ def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> 
     return bool(vocabulary.size < vocab_size)  # (of an integer of NumPy, too)
 
 
-def describe_missing_pair(min_frequency: int, max_token_length: int | None = None) -> str:
+def describe_missing_pair(min_frequency: int) -> str:
     """Returns the noun phrase that `warn_if_exhausted` takes, for a trainer that merges pairs."""
     times = "once" if min_frequency == 1 else f"{min_frequency} times"
-    limit = "" if max_token_length is None else f" and has at most {max_token_length} bytes"
-    return f"pair left that occurs at least {times}{limit}"
+    return f"pair left that occurs at least {times}"

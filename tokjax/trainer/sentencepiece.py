@@ -52,7 +52,6 @@ _LIBRARY_OPTIONS = (
     "byte_fallback",
     "add_dummy_prefix",
     "remove_extra_whitespaces",
-    "split_digits",
     "user_defined_symbols",
 )
 """Options that have the same names in the library."""
@@ -70,7 +69,6 @@ def train_sentencepiece(
     normalization: Normalization = "nmt_nfkc",
     add_dummy_prefix: bool = True,
     remove_extra_whitespaces: bool = True,
-    split_digits: bool = False,
     max_sentence_bytes: int = 4192,
     workers: int | None = None,
     progress: bool = True,
@@ -106,7 +104,6 @@ def train_sentencepiece(
         add_dummy_prefix: whether to add a space before each text.
         remove_extra_whitespaces: whether to remove whitespace at both ends of a text, and to reduce repeated
             whitespace to one space.
-        split_digits: whether pieces contain at most one digit.
         max_sentence_bytes: maximum length of a sentence, in UTF-8 bytes. Longer lines are split at
             whitespace near the limit, or else between two characters.
         workers: number of threads of the library; `None` for 16. The default does not depend on the machine,
@@ -247,7 +244,7 @@ def _read_sentences(
             for part, starts_document in chunk.read():
                 segments = split_ordinary_text(part, names)
                 text.documents -= bool(segments[0]) and not starts_document  # counted with the previous chunk
-                for segment in filter(None, segments):
+                for segment in [each for each in segments if each]:
                     text.documents += 1
                     yield from map(text.measure, _iter_lines(_clean_text(segment, text), text))
             advance(chunk.read_nbytes)

@@ -78,14 +78,13 @@ kinds = st.sampled_from(["trained", "merges", "ignore_merges"])
     st.integers(0, 20),
     kinds,
     st.integers(1, 3),
-    st.sampled_from([None, 2, 3, 5]),
     st.sampled_from([0, 2, 16]),
 )
 def test_tiny_alphabets_equal_naive_training(
-    old_texts, texts, num_old, num_tokens, kind, min_frequency, longest, symbols_per_pair
+    old_texts, texts, num_old, num_tokens, kind, min_frequency, symbols_per_pair
 ):
     tokenizer = make_tokenizer(old_texts, num_old, kind)
-    options = {"min_frequency": min_frequency, "max_token_length": longest}
+    options = {"min_frequency": min_frequency}
     with pytest.MonkeyPatch.context() as patch:
         limit_segments(patch, symbols_per_pair)
         trained, _ = continue_training(tokenizer, texts, num_tokens, **options)
