@@ -67,6 +67,7 @@ class CharacterTable:
         self._kinds = np.zeros(CODE_POINTS, np.uint8)
         self._kinds[0xD800:0xE000] = Kind.OTHER
         self._replacements: dict[int, str] = {}
+        self._lengths = np.ones(CODE_POINTS, np.uint8)
         self.begins_key = np.zeros(CODE_POINTS, bool)
 
     def find_kinds(self, codes: NDArray[Any]) -> NDArray[np.uint8]:
@@ -90,10 +91,7 @@ class CharacterTable:
             `(characters,)`; `None` if all are 1.
         """
         replaced = to_text(codes).translate(self._replacements)
-        counts = None
-        if len(replaced) > len(codes):
-            strings = map(self._replacements.__getitem__, codes.tolist())
-            counts = np.fromiter(map(len, strings), np.int64, len(codes))
+        counts = self._lengths.take(codes).astype(np.int64) if len(replaced) > len(codes) else None
         return np.frombuffer(replaced.encode("utf-32-le"), "<u4").astype(np.int64), counts
 
     def _insert(self, code: int) -> None:
@@ -102,6 +100,7 @@ class CharacterTable:
         forms = list(self._normalizer.iter_forms(character))
         kind = self._find_kind(character, forms)
         self._replacements[code] = METASPACE if kind == Kind.SPACE else forms[-1]
+        self._lengths[code] = len(self._replacements[code])
         trie = self._normalizer.trie
         self.begins_key[code] = trie is not None and any(trie.begins_key(c) for form in forms for c in form)
         self._kinds[code] = kind

@@ -19,14 +19,21 @@ characters at one position of all words are contiguous:
     words                  abc   ba   c
     characters, in order   a b c | b a | c          positions 0, 1 and 2 of all words that have them
 
-The pieces are in a trie. Node 0 is the root, and node 1 stands for the characters that begin no piece:
+The pieces are in a trie, a double array. Node 0 is the root, and node 1 stands for the characters that begin
+no piece. Each other node has a *base*, and its child by a character is in the slot at the base plus the class
+of the character. A slot names the node that it belongs to, since the children of several nodes interleave:
 
-    pieces    a, ab, b, ba
-    nodes     2: a, 3: b, 4: ab, 5: ba
-    edges     from 2 by "b" to 4, from 3 by "a" to 5
+    pieces       a, ab, b, ba
+    classes      a: 1, b: 2
+    nodes        2: a, 3: b, 4: ab, 5: ba
+    bases        2: 1, 3: 1
+    slot         2      3
+    belongs to   3      2
+    child        5      4
 
-The edges are in a hash table, but those of the root in an array, by code point. A step of a walk looks up the
-edges of all positions together.
+A step of a walk is an addition, two gathers and a comparison for each position. The children of the root are
+in an array by class. Class 0 is that of the characters that are in no piece, and of the end of a word. No
+child has it.
 
 See docs/performance.md, section "Unigram models".
 """
@@ -38,7 +45,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.hash_tables import ABSENT, HashTable
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
@@ -47,9 +53,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NUM_CODE_POINTS = 0x110000
-_CODE_BITS = 21
-_END = _NUM_CODE_POINTS
-"""Code after the end of a word, which leads to no node."""
+_NODE_BITS = 32
+_CLASS_BITS = 21
+_FREE = -1
+_SLOTS_PER_CHILD = 2
 _NO_PIECE = -1
 """Index of the piece of a string that is only the start of pieces."""
 _UNKNOWN_PENALTY = 10.0
@@ -65,35 +72,40 @@ class _Tables(NamedTuple):
     """A model as a trie, with one row per node in the arrays.
 
     Attributes:
-        edges: node and code point, packed, to the child.
-        firsts: child of the root by code point, or `_UNKNOWN_NODE`, `int64`, shape `(0x110000,)`.
+        classes: class of each code point, 0 for those in no piece, `int32`, shape `(0x110000,)`.
+        firsts: child of the root by class, or `_UNKNOWN_NODE`, `int64`, shape `(classes,)`.
+        bases: base of each node, `int64`, shape `(nodes,)`.
+        links: for each slot, the node that it belongs to, -1 if free, in the upper 32 bits, and its child in
+            the lower, `int64`, shape `(slots,)`.
         scores: score of the piece that ends in each node, or of an unknown character, or `-inf`, `float64`,
             shape `(nodes,)`.
         ids: id of that piece, `int32`, shape `(nodes,)`.
         lengths: number of its characters, `int64`, shape `(nodes,)`.
     """
 
-    edges: HashTable
+    classes: NDArray[np.int32]
     firsts: NDArray[np.int64]
+    bases: NDArray[np.int64]
+    links: NDArray[np.int64]
     scores: NDArray[np.float64]
     ids: NDArray[np.int32]
     lengths: NDArray[np.int64]
 
     def step(
-        self, nodes: NDArray[np.int64], codes: NDArray[np.int64]
+        self, nodes: NDArray[np.int64], classes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Goes from nodes to their children.
 
         Args:
             nodes: nodes other than the root, `int64`, shape `(nodes,)`.
-            codes: code point that leads to the child of each, `int64`, shape `(nodes,)`.
+            classes: class of the character that leads to the child of each, `int64`, shape `(nodes,)`.
 
         Returns:
             The indices of the nodes that have this child, and the children, both `int64`.
         """
-        children = self.edges.find(_pack_edges(nodes, codes))
-        found = np.flatnonzero(children != ABSENT)
-        return found, children.take(found)
+        links = self.links.take(self.bases.take(nodes) + classes)
+        found = np.flatnonzero(links >> _NODE_BITS == nodes)
+        return found, links.take(found) & ((1 << _NODE_BITS) - 1)
 
 
 class Segmentation(NamedTuple):
@@ -145,7 +157,7 @@ class UnigramModel:
 
     @cached_property
     def _score_list(self) -> list[float]:
-        """Scores of the pieces, and that of an unknown character."""
+        """Scores of the pieces, and that of an unknown character, at the index `_NO_PIECE`."""
         scores: list[float] = self._piece_scores.tolist()
         return [*scores, min(scores) - _UNKNOWN_PENALTY]
 
@@ -169,10 +181,11 @@ class UnigramModel:
             in_loop = lengths > np.partition(lengths, -FEW_WORDS)[-FEW_WORDS]
         starts = np.cumsum(lengths) - lengths
         order = np.argsort(-lengths, kind="stable")[np.count_nonzero(in_loop) :]
+        classes = self._tables.classes.take(codes) if len(order) else codes
         parts = []
         for first in range(0, len(order), _WORDS_PER_BATCH):
             batch = order[first : first + _WORDS_PER_BATCH]
-            parts.append(self._segment_batch(codes, starts.take(batch), lengths.take(batch)))
+            parts.append(self._segment_batch(classes, starts.take(batch), lengths.take(batch)))
         looped = np.flatnonzero(in_loop)
         for start, length in zip(starts[looped].tolist(), lengths[looped].tolist(), strict=True):
             parts.append(self._segment_one(to_text(codes[start : start + length])))
@@ -180,26 +193,23 @@ class UnigramModel:
 
     def _segment_one(self, word: str) -> Segmentation:
         """Segments one word."""
-        get_id, scores = self.ids.get, self._score_list
-        unknown_score = scores[-1]
-        best, starts = [0.0] + [-np.inf] * len(word), [0] * (len(word) + 1)
-        ids = [self.unknown_id] * (len(word) + 1)
+        get_id, scores, end = self.ids.get, self._score_list, len(word) + 1
+        best, starts, ids = [0.0] + [-np.inf] * len(word), [0] * end, [_NO_PIECE] * end
         for start in range(len(word)):
-            before, is_piece = best[start], False
-            for stop in range(start + 1, len(word) + 1):
+            before, id_ = best[start], get_id(word[start])
+            total = before + scores[_NO_PIECE if id_ is None else id_]
+            if total > best[start + 1]:
+                best[start + 1], starts[start + 1] = total, start
+                ids[start + 1] = _NO_PIECE if id_ is None else id_
+            for stop in range(start + 2, end if id_ is not None else 0):
                 id_ = get_id(word[start:stop])
                 if id_ is None:
                     break
-                if id_ != _NO_PIECE:
-                    is_piece |= stop == start + 1
-                    if before + scores[id_] > best[stop]:
-                        best[stop], starts[stop], ids[stop] = before + scores[id_], start, id_
-            if not is_piece and before + unknown_score > best[start + 1]:
-                best[start + 1], starts[start + 1] = before + unknown_score, start
-                ids[start + 1] = self.unknown_id
+                if id_ != _NO_PIECE and before + scores[id_] > best[stop]:
+                    best[stop], starts[stop], ids[stop] = before + scores[id_], start, id_
         stop, found, lengths = len(word), list[int](), list[int]()
         while stop:
-            found.append(ids[stop])
+            found.append(self.unknown_id if ids[stop] == _NO_PIECE else ids[stop])
             lengths.append(stop - starts[stop])
             stop = starts[stop]
         return Segmentation(
@@ -207,15 +217,15 @@ class UnigramModel:
         )
 
     def _segment_batch(
-        self, codes: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+        self, classes: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> Segmentation:
         """Segments words that are sorted by length, the longest first."""
         positions = np.arange(lengths[0] + 1)
         rows = make_row_splits(np.searchsorted(-lengths, -positions, "right"))
-        characters = np.full(rows[-1], _END)
+        characters = np.zeros(rows[-1], np.int64)  # 0 after the end of each word
         for position, first in enumerate(rows[:-2].tolist()):
             count = int(rows[position + 2] - rows[position + 1])
-            characters[first : first + count] = codes.take(starts[:count] + position)
+            characters[first : first + count] = classes.take(starts[:count] + position)
         nodes, counts = self._trace_back(self._find_best(characters, rows.tolist()), rows, lengths)
         return Segmentation(self._tables.ids.take(nodes), self._tables.lengths.take(nodes), counts)
 
@@ -223,8 +233,8 @@ class UnigramModel:
         """Returns the node of the best last piece for each position in each word.
 
         Args:
-            characters: code points at position 0 of all words, then those at position 1, and so on, `_END`
-                after each word, `int64`, shape `(characters + words,)`.
+            characters: classes of the characters at position 0 of all words, then those at position 1, and so
+                on, 0 for the end of a word, `int64`, shape `(characters + words,)`.
             rows: start of each position in `characters`, and their number.
         """
         tables = self._tables
@@ -297,34 +307,72 @@ def to_text(codes: NDArray[Any]) -> str:
     return codes.astype("<u4").tobytes().decode("utf-32-le")
 
 
-def _pack_edges(nodes: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Returns the keys of edges for the hash table."""
-    return (nodes << _CODE_BITS | codes).view(np.uint64)[:, np.newaxis]
-
-
 def _build_tables(pieces: Sequence[str], piece_scores: NDArray[np.float64], unknown_id: int) -> _Tables:
     """Builds the trie of pieces, which are different and not empty, one depth after the other."""
     piece_lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    codes = np.frombuffer("".join(pieces).encode("utf-32-le"), "<u4").astype(np.int64)
+    codes = np.frombuffer("".join(pieces).encode("utf-32-le"), "<u4")
+    alphabet, piece_classes = np.unique(codes, return_inverse=True)
+    classes = np.zeros(_NUM_CODE_POINTS, np.int32)
+    classes[alphabet] = np.arange(1, len(alphabet) + 1)
     starts = np.cumsum(piece_lengths) - piece_lengths
     piece_nodes = np.zeros(len(pieces), np.int64)
     remaining, num_nodes = np.arange(len(pieces)), _FIRST_NODE
-    levels: list[NDArray[np.uint64]] = []
+    levels: list[NDArray[np.int64]] = []
     while len(remaining):
-        next_codes = codes.take(starts[remaining] + len(levels))
-        edges, numbers = np.unique(_pack_edges(piece_nodes[remaining], next_codes), return_inverse=True)
-        piece_nodes[remaining] = num_nodes + numbers.reshape(-1)
+        next_classes = piece_classes.take(starts[remaining] + len(levels)) + 1
+        edges, numbers = np.unique(piece_nodes[remaining] << _CLASS_BITS | next_classes, return_inverse=True)
+        piece_nodes[remaining] = num_nodes + numbers
         num_nodes += len(edges)
         levels.append(edges)
         remaining = remaining[piece_lengths[remaining] > len(levels)]
-    others = np.concatenate([np.zeros(0, np.uint64), *levels[1:]])
-    table = HashTable(1, len(others) + 1)
-    table.add(others[:, np.newaxis], np.arange(num_nodes - len(others), num_nodes))
-    firsts = np.full(_NUM_CODE_POINTS, _UNKNOWN_NODE)
-    firsts[levels[0].view(np.int64)] = np.arange(_FIRST_NODE, _FIRST_NODE + len(levels[0]))
+    stop = _FIRST_NODE + len(levels[0])  # of the children of the root
+    firsts = np.full(len(alphabet) + 1, _UNKNOWN_NODE)
+    firsts[levels[0]] = np.arange(_FIRST_NODE, stop)
+    bases, links = _place_children(np.concatenate([levels[0][:0], *levels[1:]]), num_nodes, len(firsts))
     scores = np.full(num_nodes, -np.inf)
-    scores[: _FIRST_NODE + len(levels[0])] = piece_scores.min() - _UNKNOWN_PENALTY
+    scores[:stop] = piece_scores.min() - _UNKNOWN_PENALTY
     scores[piece_nodes] = piece_scores
     ids, lengths = np.full(num_nodes, unknown_id, np.int32), np.ones(num_nodes, np.int64)
     ids[piece_nodes], lengths[piece_nodes] = np.arange(len(pieces)), piece_lengths
-    return _Tables(table, firsts, scores, ids, lengths)
+    return _Tables(classes, firsts, bases, links, scores, ids, lengths)
+
+
+def _place_children(
+    edges: NDArray[np.int64], num_nodes: int, num_classes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Finds a base for each node, so that no slot has two children.
+
+    All nodes with about as many children try a random base at the same time, those with many children
+    first. Each time, slots are added.
+
+    Args:
+        edges: node and class of the edges, packed, ascending, `int64`, shape `(edges,)`. The last nodes are
+            their children, in this order.
+        num_nodes: number of nodes.
+        num_classes: number of classes.
+
+    Returns:
+        `bases` and `links`, as in `_Tables`.
+    """
+    random, bases = np.random.default_rng(0), np.zeros(num_nodes, np.int64)
+    links = np.full(num_classes, _FREE << _NODE_BITS)
+    all_new = (edges >> _CLASS_BITS) << _NODE_BITS | np.arange(num_nodes - len(edges), num_nodes)
+    counts = np.bincount(edges >> _CLASS_BITS, minlength=num_nodes)
+    firsts, sizes = np.cumsum(counts) - counts, np.frexp(counts)[1]
+    for size in range(sizes.max(), 0, -1):
+        nodes = np.flatnonzero(sizes == size)
+        while len(nodes):
+            lengths = counts.take(nodes)
+            index = concatenate_ranges(firsts.take(nodes), lengths)
+            links = np.append(links, np.full(_SLOTS_PER_CHILD * len(index), _FREE << _NODE_BITS))
+            tried = random.integers(0, len(links) - num_classes, len(nodes))
+            slots = np.repeat(tried, lengths) + (edges.take(index) & ((1 << _CLASS_BITS) - 1))
+            new = all_new.take(index)
+            is_free = links[slots] < 0
+            links[slots[is_free]] = new[is_free]  # of several nodes that want a slot, one gets it
+            is_owner = links[slots] == new
+            is_placed = np.logical_and.reduceat(is_owner, np.cumsum(lengths) - lengths)
+            links[slots[is_owner & ~np.repeat(is_placed, lengths)]] = _FREE << _NODE_BITS
+            bases[nodes[is_placed]] = tried[is_placed]
+            nodes = nodes[~is_placed]
+    return bases, links
