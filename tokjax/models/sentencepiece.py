@@ -1,10 +1,24 @@
 """SentencePiece tokenizers, with the ids of the `sentencepiece` library.
 
-BPE models run on the array engine (`models/sentencepiece_engine.py`), all others and short texts on the
-library. Normalization is part of encoding. So `tokenization_view` returns the text itself, and
-`assume_normalized` has no effect: offsets always refer to the input text, whatever the normalization. For
-the offsets, the library reports the source position of each byte of the normalized text
-(`models/byte_spans.py`).
+BPE models run on the array engine, all others and short texts on the library. Normalization is part of
+encoding. So `tokenization_view` returns the text itself, and `assume_normalized` has no effect: offsets
+always refer to the input text, whatever the normalization. For the offsets, the library reports the source
+position of each byte of the normalized text (`models/byte_spans.py`).
+
+The library merges the pair of characters or pieces whose concatenation is the piece of highest score, and of
+equal scores the leftmost. The array engine merges symbols that way, if the symbols are numbered by score. It
+starts from bytes instead of characters. So the bytes of each character of the vocabulary are symbols that
+merge before all others:
+
+    symbols of a model with the pieces "▁", "e", "é", "▁é"
+        0 to 255     the bytes, of which the space is "▁" and 0x65 is "e"
+        256          C3 A9, the character "é"
+        257          20 C3 A9, the piece "▁é"
+
+Merging that ends at a byte, or at a part of a character, means that the character is unknown. It becomes the
+byte pieces of the model, or the unknown piece.
+
+See docs/performance.md, section "SentencePiece".
 """
 
 from __future__ import annotations
@@ -24,6 +38,8 @@ from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.array_engine import ArrayEngine, Engine
 from tokjax.bpe.chunks import Corrections, EncodedSegments, Segments, concatenate_segments
+from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_symbol_lengths
+from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer, SymbolPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
@@ -52,7 +68,6 @@ from tokjax.models.byte_spans import (
 )
 from tokjax.models.format_errors import check_piece_comparisons
 from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
-from tokjax.models.sentencepiece_engine import build_engine
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
     ModelType,
@@ -79,6 +94,7 @@ if TYPE_CHECKING:
 
 FEW_CHARACTERS = Engine.few_characters
 _GROUP_BYTES = 1 << 19
+_NUM_BYTES = 256
 _LIBRARY_BYTES_PER_PIECE = 16
 """The library encodes this many bytes per piece of the model before the tables of the array engine are built:
 that takes about as long as the library takes for these bytes."""
@@ -314,7 +330,7 @@ class SentencePieceTokenizer(SegmentModel):
 
     @cached_property
     def _engine(self) -> ArrayEngine | None:
-        return build_engine(self._parsed_pieces, self._model_info)
+        return _build_engine(self._parsed_pieces, self._model_info)
 
     @cached_property
     def _parsed_pieces(self) -> Pieces:
@@ -505,6 +521,74 @@ def _check_piece(role: Role, name: str | None, pieces: Sequence[str]) -> str | N
     if name is not None and name not in pieces:
         raise InvalidArgumentError(f"{role}_token is {name!r}, which is not a piece of the model")
     return name
+
+
+def _build_engine(pieces: Pieces, info: ModelInfo) -> ArrayEngine | None:
+    """Builds the array engine of a BPE model, which encodes normalized texts with spaces for `▁`.
+
+    Each byte of a character that is not in the vocabulary becomes its byte piece, or the unknown piece.
+
+    Args:
+        pieces: pieces of the model.
+        info: properties of the model.
+
+    Returns:
+        The engine, or `None` if the model needs the library: one of another type, pieces of equal scores,
+        unused pieces, pieces with spaces, no piece `▁`, a symbol with `▁` and other characters, too many
+        symbols, or whitespace that is not written as `▁` before words.
+    """
+    if info.model_type != "bpe" or info.spaces.is_suffix or info.spaces.mark != SPACE:
+        return None
+    texts = [*pieces.scores, *pieces.symbols]
+    if pieces.has_unused or any(" " in text or "\0" in text for text in texts):
+        return None
+    if any(METASPACE in symbol and symbol.strip(METASPACE) for symbol in pieces.symbols):
+        return None
+    symbols = _number_symbols(pieces)
+    if symbols is None or METASPACE not in pieces.scores or 0 < len(pieces.byte_ids) < _NUM_BYTES:
+        return None
+    try:
+        check_symbol_lengths(symbols)
+    except RulesTooLargeError:
+        return None
+    return _make_array_engine(symbols, pieces)
+
+
+def _number_symbols(pieces: Pieces) -> dict[bytes, int] | None:
+    """Returns the numbers of all symbols, or `None` if pieces that merges make have equal scores."""
+    merged = sorted(
+        (text for text in pieces.scores if len(text) > 1), key=pieces.scores.__getitem__, reverse=True
+    )
+    if any(pieces.scores[a] == pieces.scores[b] for a, b in itertools.pairwise(merged)):
+        return None
+    symbols = {bytes([byte]): byte for byte in range(_NUM_BYTES)}
+    characters = sorted(set().union(*pieces.scores) - {METASPACE})
+    for character in map(str.encode, characters):
+        for stop in range(2, len(character) + 1):
+            symbols.setdefault(character[:stop], len(symbols))
+    for text in merged:
+        symbols[_write_spaces(text)] = len(symbols)
+    return symbols
+
+
+def _make_array_engine(symbols: Mapping[bytes, int], pieces: Pieces) -> ArrayEngine:
+    ids = np.full(len(symbols), -1, np.int32)
+    ids[:_NUM_BYTES] = [pieces.byte_ids.get(byte, pieces.unknown_id) for byte in range(_NUM_BYTES)]
+    by_bytes = {_write_spaces(pieces.texts[id_]): id_ for id_ in pieces.ids.values()}
+    for symbol in symbols.keys() & by_bytes.keys():
+        ids[symbols[symbol]] = by_bytes[symbol]
+    atomic_ids = {bytes([byte]): int(ids[byte]) for byte in range(_NUM_BYTES)}
+    atomic_ids |= {_write_spaces(symbol): pieces.ids[symbol] for symbol in pieces.symbols}
+    rules = MergeRules(symbols, None, None, ids, atomic_ids)
+    user_defined = frozenset(symbol.replace(METASPACE, " ") for symbol in pieces.symbols)
+    if user_defined:
+        return ArrayEngine(rules, SymbolPreTokenizer(symbols, user_defined))
+    return ArrayEngine(rules, AdjacencyPreTokenizer(symbols, split_before_spaces=False))
+
+
+def _write_spaces(piece: str) -> bytes:
+    """Returns the bytes of a piece, with spaces for `▁`."""
+    return piece.replace(METASPACE, " ").encode("utf-8")
 
 
 def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:

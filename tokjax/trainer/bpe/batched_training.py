@@ -42,7 +42,7 @@ from tokjax.trainer.bpe.frequent_segments import (
     find_merges_of_pair,
 )
 from tokjax.trainer.bpe.linked_symbols import RIGHT, FormedPairs, LinkedPretokens, make_pair_key
-from tokjax.trainer.bpe.pair_table import GroupedPairs, PairTable, group_byte_pairs, group_pairs
+from tokjax.trainer.bpe.pair_table import GroupedPairs, PairTable, group_pairs
 from tokjax.trainer.bpe.segment_merging import SegmentMerger
 
 if TYPE_CHECKING:
@@ -281,9 +281,6 @@ class _Merger:
 
     def _group_all_pairs(self) -> GroupedPairs:
         at = self.pretokens.find_pair_positions()
-        # Symbols below 256 fit in 8 bits, as the bytes at the start of training do.
-        if max(self.result.token, default=0) < 256:
-            return group_byte_pairs(self.pretokens, at)
         keys = make_pair_key(self.pretokens.symbol[at], self.pretokens.symbol[at + 1])
         return group_pairs(FormedPairs(keys, at, self.pretokens.get_weights(at)))
 

@@ -29,11 +29,9 @@ import numpy as np
 from tokjax.core.ragged import argsort_integers, concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer.bpe.linked_symbols import (
-    POSITION_BITS,
     RIGHT,
     FormedPairs,
     PairPositions,
-    make_pair_key,
     sum_groups,
 )
 
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
 
 _MAX_PROMOTED = 4000
 """Approximate number of waiting pairs that become active together."""
-_BLOCK_POSITIONS = 1 << 20
-"""Number of positions of pairs of bytes that are counted together."""
 
 
 class _Pairs(NamedTuple):
@@ -102,31 +98,6 @@ def _sort_by_key(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     shortened <<= id_bits
     shortened |= right
     return argsort_integers(shortened, 2 * id_bits)
-
-
-def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
-    """Groups positions of pairs of bytes like `group_pairs`, but faster: there are few such pairs."""
-    symbols = pretokens.symbol.astype(np.uint8)
-    all_pairs = symbols[:-1].astype(np.uint16) << 8
-    all_pairs |= symbols[1:]
-    pairs = all_pairs.take(at)
-    # The key has 16 bits, so counting replaces the summation over sorted positions. It is done in blocks,
-    # because `bincount` converts its arguments to 64 bits, and new memory is slow.
-    length, bound = np.zeros(1 << 16, np.int64), np.zeros(1 << 16)
-    for start in range(0, len(at), _BLOCK_POSITIONS):
-        block = slice(start, start + _BLOCK_POSITIONS)
-        length += np.bincount(pairs[block], minlength=1 << 16)
-        bound += np.bincount(pairs[block], pretokens.get_weights(at[block]), minlength=1 << 16)
-    present = np.flatnonzero(length)
-    keys = make_pair_key((present >> 8).astype(np.int32), (present & 0xFF).astype(np.int32))
-    packed = pairs.astype(np.int64)
-    packed <<= POSITION_BITS
-    packed |= at
-    packed.sort()
-    packed &= (1 << POSITION_BITS) - 1
-    return GroupedPairs(
-        keys, bound.take(present).astype(np.int64), length.take(present), packed.astype(np.int32)
-    )
 
 
 class FrequentPairs(NamedTuple):
