@@ -42,16 +42,6 @@ def test_save_load_round_trip(corpus, tmp_path):
     )
 
 
-def test_counts_with_other_options_are_rejected(corpus):
-    counts = count_pretokens(corpus, progress=False)
-    with rejects("counted with pattern='gpt2', and the new tokenizer has 'o200k'"):
-        train(counts, 300, pattern="o200k")
-    with rejects("not split at '<x>', a special or added token of the tokenizer; count with"):
-        train(counts, 300, special_tokens=["<x>"])
-    with rejects("can't be added; count both corpora with the same"):
-        counts + count_pretokens(corpus, pattern="o200k", progress=False)
-
-
 def test_truncated_or_altered_counts_are_rejected(corpus, tmp_path):
     path = tmp_path / "counts.npz"
     save_pretoken_counts(count_pretokens(corpus, progress=False), path)

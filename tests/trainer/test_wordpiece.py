@@ -16,7 +16,6 @@ from tests.support.training import limit_segments
 from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import (
     count_pretokens,
-    save_pretoken_counts,
     train_word_level,
     train_wordpiece,
 )
@@ -134,23 +133,6 @@ def test_counts_of_any_pattern_are_normalized_and_split(pattern):
     assert trained.options == expected.options | {"pattern": pattern}
     word_level = train_word_level(counts, vocab_size=9, splitter="bert", lowercase=True, progress=False)
     assert get_tokens(word_level) == ["[PAD]", "[UNK]", "low", "!", ",", "lower", "lówest", "newest", "中"]
-
-
-def test_files_and_texts_give_equal_tokenizers(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("<|endoftext|>".join(CORPUS * 20))
-    special = [*SPECIAL, "<|endoftext|>"]
-    expected = train(CORPUS * 20, 400, special_tokens=special)
-    for workers in (1, 3):
-        trained = train(path, 400, special_tokens=special, workers=workers)
-        assert trained.tokenizer == expected.tokenizer
-        assert trained.options == expected.options
-    counts = count_pretokens(path, special_tokens=["<|endoftext|>"], pattern="whitespace", progress=False)
-    save_pretoken_counts(counts, tmp_path / "counts.npz")
-    from_counts = train(
-        tokjax.trainer.load_pretoken_counts(tmp_path / "counts.npz"), 400, special_tokens=special
-    )
-    assert from_counts.tokenizer == expected.tokenizer
 
 
 def test_special_tokens_split_and_are_not_trained():

@@ -302,7 +302,7 @@ def test_special_tokens_made_of_text_are_rejected():
 
 def test_long_words():
     built_in, library = load("mt5")
-    for length in (40, 8000, 12_000):
+    for length in (40, 8000):
         text = f"low {'lowest' * length} é"
         for options in ({}, {"return_offsets": False}):
             batch = tokjax.encode_batch_result(built_in, [text, text], **options)

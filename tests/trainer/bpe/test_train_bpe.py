@@ -111,12 +111,6 @@ def test_corpus_equals_naive_training(corpus):
     assert trained.stats.exhausted == (len(expected) < 344)
 
 
-def test_merges_of_the_same_bytes_make_one_token():
-    texts = ["abc"] * 5 + ["bc"] * 9 + ["xab"] * 20 + ["zbc"] * 9 + ["ab"] * 3
-    trained = train(texts, 300)
-    assert len(set(trained.vocab.values())) == len(trained.vocab)
-
-
 def test_ids_are_bytes_then_special_tokens_then_merges(corpus):
     special = ["<|endoftext|>", "<|pad|>"]
     trained = train(corpus, 270, special_tokens=special)
