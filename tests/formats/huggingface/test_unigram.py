@@ -1,6 +1,7 @@
 """Tests of unigram tokenizers, against the same definitions on the `tokenizers` library."""
 
 import contextlib
+import dataclasses
 import json
 import random
 from functools import cache
@@ -288,6 +289,13 @@ def test_other_pipelines_run_on_the_library(name):
 def test_added_tokens_that_are_normalized_need_the_library(name):
     library = make_library(normalizers.NFKC(), metaspace, added=[AddedToken(name, normalized=True)])
     assert "is matched in normalized text" in repr(tokjax.formats.from_huggingface(library))
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("-inf"), -1e101, 0.5])
+def test_scores_for_which_sums_could_differ_are_rejected(score):
+    pieces = tuple((piece, score) for piece, _ in load("mt5")[0].pieces)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="a score is not a number or too large, or"):
+        dataclasses.replace(load("mt5")[0], pieces=pieces)
 
 
 def test_special_tokens_made_of_text_are_rejected():
