@@ -58,12 +58,7 @@ def iter_training_steps(
         limit: maximum number of new tokens.
         width: approximate number of frequent pairs of each step; `None` for that of the trainer.
     """
-    rules = TrainingRules(
-        _NO_SPECIAL_TOKENS,
-        min_frequency=1,
-        tie_break="lexicographic",
-        max_token_length=None,
-    )
+    rules = TrainingRules(_NO_SPECIAL_TOKENS, 1, "lexicographic")
     merger = _RecordingMerger(make_symbols(counts), rules)
     while merger.num_new < limit:
         before = len(merger.result.id_merges)

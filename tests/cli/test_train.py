@@ -57,7 +57,7 @@ def test_export(workspace, tmp_path):
 @pytest.mark.parametrize(
     ("model", "options", "kind"),
     [
-        ("bpe", ["--tie-break", "huggingface", "--max-token-length", 5], "ByteLevelBPE"),
+        ("bpe", ["--tie-break", "huggingface"], "ByteLevelBPE"),
         ("wordpiece", ["--cased", "--limit-alphabet", 200], "WordPieceTokenizer"),
         ("word-level", ["--special-token", "[X]"], "WordLevelTokenizer"),
         ("unigram", ["--byte-fallback", "--character-coverage", 1], "SentencePieceTokenizer"),

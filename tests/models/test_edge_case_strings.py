@@ -45,5 +45,5 @@ def test_two_prefixes_that_are_trimmed():
 def test_empty_span_does_not_shorten_the_next():
     spans = np.array([[3, 3], [1, 3], [1, 3], [3, 4]])
     pieces = [b"x", b"y", b"z", b"a"]
-    separate = separate_spans(spans, np.arange(4), pieces, (), "éa".encode())
+    separate = separate_spans(spans, np.arange(4), pieces.__getitem__, (), "éa".encode())
     assert separate.tolist() == [[1, 1], [1, 3], [3, 3], [3, 4]]

@@ -28,11 +28,11 @@ GEMMA_LIKE_SYMBOLS = ["\n", "\n\n", "\n\n\n", "▁▁", "▁▁▁", "<h1>", "<h
 @pytest.fixture(scope="module")
 def models():
     built = {
-        "nested symbols": build_bpe_model(["a", "b", "ab", "abab", "ba"], symbols=["aba", "b\n", "\n"]),
+        "nested symbols": build_bpe_model(["▁", "a", "b", "ab", "abab", "ba"], symbols=["aba", "b\n", "\n"]),
         "gemma": build_bpe_model(GEMMA_LIKE_PIECES, GEMMA_LIKE_SYMBOLS, byte_fallback=True, adds_space=False),
         "symbols, added space": build_bpe_model(GEMMA_LIKE_PIECES, GEMMA_LIKE_SYMBOLS, byte_fallback=True),
         "runs": build_bpe_model(["a", "aa", "aaa", "aaaa", "▁a", "▁", "▁▁", "a▁", "a▁a"]),
-        "characters without pieces": build_bpe_model(["ab", "é中", "é中ab", "▁x"]),
+        "characters without pieces": build_bpe_model(["▁", "ab", "é中", "é中ab", "▁x"]),
     }
     trained = train_sentencepiece_models()
     return {name: trained[name] for name in ENGINE_NAMES} | {
@@ -107,7 +107,7 @@ UNSUPPORTED = {
     "unused pieces": build_bpe_model(["a", "b", "ab"], unused=["ba"]),
     "a space in a piece": build_bpe_model(["a", "b", "a b"]),
     "▁ inside of a symbol": build_bpe_model(["a", "b", "ab"], symbols=["a▁b"]),
-    "bytes without ▁": build_bpe_model(["a", "b", "ab"], byte_fallback=True),
+    "no ▁": build_bpe_model(["a", "b", "ab"]),
 }
 
 

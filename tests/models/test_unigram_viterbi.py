@@ -23,11 +23,15 @@ scores = st.one_of(
 
 @st.composite
 def vocabularies(draw):
-    """Draws pieces, scores and the id of the unknown piece. Many segmentations have equal sums."""
+    """Draws pieces, scores and the id of the unknown piece. Many segmentations have equal sums.
+
+    The lowest score is not above 0.
+    """
     texts = st.text(st.sampled_from(CHARACTERS), min_size=1, max_size=5)
     pieces = ["<unk>", *draw(st.lists(texts, max_size=25, unique=True))]
     column = draw(st.sampled_from([equal_scores, scores]))
     drawn = draw(st.lists(column, min_size=len(pieces), max_size=len(pieces)))
+    drawn[0] = min(drawn[0], 0.0)
     return pieces, drawn, draw(st.integers(0, len(pieces) - 1))
 
 
@@ -77,9 +81,3 @@ def test_long_words():
     vocabulary = ["<unk>", "a", "ab", "bab" * 50], [0.0, -3.0, -4.0, -5.0], 0
     texts = ["ab" * 300, "a", "b" + "bab" * 50]
     assert segment(UnigramModel(*vocabulary), texts) == [segment_naively(text, *vocabulary) for text in texts]
-
-
-@pytest.mark.parametrize("score", [float("nan"), float("inf"), 1e101, -1e101])
-def test_scores_whose_sums_could_be_infinite_are_rejected(score):
-    with pytest.raises(ValueError, match="a score of the model is too large"):
-        UnigramModel(["<unk>", "a"], [0.0, score], 0)

@@ -1,6 +1,5 @@
 """BPE training one merge at a time, with a full recount for each merge. The simplest oracle."""
 
-import math
 from collections import Counter
 
 import regex
@@ -22,12 +21,11 @@ def split_pretokens(text, special_tokens, pattern):
     ]
 
 
-def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None, initial=None):
+def train_naively(pretokens, num_tokens, min_frequency=1, initial=None):
     """Returns the merges. Of equally frequent pairs, the greatest pair of byte strings is merged first.
 
     With a tokenizer as `initial`, training starts from the tokens of the pre-tokens, not from bytes.
     """
-    maximum = max_token_length or math.inf
     counts = Counter(pretokens)
     split = split_into_bytes(counts)
     if initial:
@@ -37,8 +35,7 @@ def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None,
     vocab_size = len(vocabulary) + num_tokens
     while len(vocabulary) < vocab_size:
         pairs = count_pairs(split, counts)
-        allowed = [pair for pair in pairs if len(pair[0] + pair[1]) <= maximum]
-        best = max(allowed, key=lambda pair: (pairs[pair], pair), default=None)
+        best = max(pairs, key=lambda pair: (pairs[pair], pair), default=None)
         if best is None or pairs[best] < min_frequency:
             break
         merges.append(best)

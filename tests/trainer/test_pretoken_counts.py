@@ -42,16 +42,6 @@ def test_save_load_round_trip(corpus, tmp_path):
     )
 
 
-def test_counts_with_other_options_are_rejected(corpus):
-    counts = count_pretokens(corpus, progress=False)
-    with rejects("counted with pattern='gpt2', and the new tokenizer has 'o200k'"):
-        train(counts, 300, pattern="o200k")
-    with rejects("not split at '<x>', a special or added token of the tokenizer; count with"):
-        train(counts, 300, special_tokens=["<x>"])
-    with rejects("can't be added; count both corpora with the same"):
-        counts + count_pretokens(corpus, pattern="o200k", progress=False)
-
-
 def test_truncated_or_altered_counts_are_rejected(corpus, tmp_path):
     path = tmp_path / "counts.npz"
     save_pretoken_counts(count_pretokens(corpus, progress=False), path)
@@ -109,13 +99,6 @@ def test_sum_of_many_counts(corpus):
     assert sum(counts) == count_pretokens(corpus, progress=False)
 
 
-def test_equal_counts_have_equal_hashes(corpus):
+def test_equality_ignores_the_order_of_texts(corpus):
     forward, backward = (count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1]))
-    assert forward == backward
-    assert len({forward, backward}) == 1
-    assert forward != count_pretokens(corpus[1:], progress=False)
-
-
-def test_fingerprint_ignores_the_order_of_texts(corpus):
-    counts = [count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1], corpus[:-1])]
-    assert counts[0].fingerprint == counts[1].fingerprint != counts[2].fingerprint
+    assert forward == backward != count_pretokens(corpus[1:], progress=False)

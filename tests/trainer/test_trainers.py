@@ -7,8 +7,10 @@ import pickle
 import numpy as np
 import pytest
 
+import tokjax
 from tests.conftest import CORPUS
 from tokjax.trainer import (
+    load_training_bundle,
     save_training_bundle,
     train_bpe,
     train_sentencepiece,
@@ -44,8 +46,8 @@ def test_options_are_plain_json(trained):
 
 def test_bundles_round_trip(trained, tmp_path):
     bundle = save_training_bundle(trained, tmp_path / "bundle")
-    assert type(bundle.trained) is type(trained)
-    assert bundle.trained == trained
+    assert load_training_bundle(tmp_path / "bundle").trained == bundle.trained == trained
+    assert tokjax.load_tokenizer(tmp_path / "bundle") == trained.tokenizer
 
 
 @pytest.mark.parametrize("name", TRAINERS)

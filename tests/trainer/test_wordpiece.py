@@ -16,7 +16,6 @@ from tests.support.training import limit_segments
 from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import (
     count_pretokens,
-    save_pretoken_counts,
     train_word_level,
     train_wordpiece,
 )
@@ -136,23 +135,6 @@ def test_counts_of_any_pattern_are_normalized_and_split(pattern):
     assert get_tokens(word_level) == ["[PAD]", "[UNK]", "low", "!", ",", "lower", "lówest", "newest", "中"]
 
 
-def test_files_and_texts_give_equal_tokenizers(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("<|endoftext|>".join(CORPUS * 20))
-    special = [*SPECIAL, "<|endoftext|>"]
-    expected = train(CORPUS * 20, 400, special_tokens=special)
-    for workers in (1, 3):
-        trained = train(path, 400, special_tokens=special, workers=workers)
-        assert trained.tokenizer == expected.tokenizer
-        assert trained.options == expected.options
-    counts = count_pretokens(path, special_tokens=["<|endoftext|>"], pattern="whitespace", progress=False)
-    save_pretoken_counts(counts, tmp_path / "counts.npz")
-    from_counts = train(
-        tokjax.trainer.load_pretoken_counts(tmp_path / "counts.npz"), 400, special_tokens=special
-    )
-    assert from_counts.tokenizer == expected.tokenizer
-
-
 def test_special_tokens_split_and_are_not_trained():
     trained = train(["low[SEP]low [MASK]low"] * 2, 30)
     assert get_tokens(trained) == [*SPECIAL, "l", "o", "w", "##o", "##w", "lo", "low"]
@@ -174,10 +156,6 @@ class TestAlphabet:
         assert trained.stats.notes == (
             "left out 2 distinct words (2 occurrences): they have a character outside the alphabet of 3",
         )
-
-    def test_always_keeps_initial_characters(self):
-        trained = train(self.texts, 50, limit_alphabet=3, initial_alphabet="xd")
-        assert get_tokens(trained)[5:9] == ["a", "d", "x", "##a"]
 
     def test_without_a_limit(self):
         trained = train(["".join(map(chr, range(0x4E00, 0x4E00 + 1500)))], 3000)
@@ -253,8 +231,6 @@ def test_interrupt_reports_number_of_merges(monkeypatch):
         ({"vocab_size": "12"}, "vocab_size must be an integer, not '12'"),
         ({"min_frequency": 0}, "min_frequency must be at least 1, not 0"),
         ({"limit_alphabet": 0}, "limit_alphabet must be at least 1, not 0"),
-        ({"initial_alphabet": ["ab"]}, "initial_alphabet must contain single characters, not 'ab'"),
-        ({"initial_alphabet": ["\ud800"]}, "initial_alphabet must contain single characters"),
         ({"special_tokens": "[UNK]"}, "special_tokens must be a list of names"),
         ({"eos_token": "<s>"}, "the special token '<s>' is not among the tokens; .* special_tokens of a"),
         ({"lowercase": 1}, "lowercase must be True or False, not 1"),

@@ -57,7 +57,6 @@ class Model(StrEnum):
 _OPTIONS = (
     "pattern",
     "min_frequency",
-    "max_token_length",
     "tie_break",
     "limit_alphabet",
     "lowercase",
@@ -101,7 +100,6 @@ def train(
     min_frequency: Annotated[
         int | None, typer.Option(help="Minimum count of a merged pair, or of a word.")
     ] = None,
-    max_token_length: Annotated[int | None, typer.Option(help="Maximum length of a token, in bytes.")] = None,
     tie_break: Annotated[
         str | None,
         typer.Option(help="Order of equally frequent pairs: lexicographic (default) or huggingface."),

@@ -47,7 +47,7 @@ import numpy as np
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 def separate_spans(
     spans: NDArray[np.int64],
     ids: NDArray[np.int32],
-    pieces: Sequence[bytes],
+    get_bytes: Callable[[int], bytes],
     prefixes: Collection[int],
     text: bytes,
 ) -> NDArray[np.int64]:
@@ -69,13 +69,13 @@ def separate_spans(
         spans: 1-based half-open byte spans of the tokens of a text, rounded outward to whole characters,
             `int64`, shape `(n, 2)`.
         ids: token ids, `int32`, shape `(n,)`.
-        pieces: bytes that each id stands for in a text, by id; empty where they are unknown.
+        get_bytes: function that returns the bytes that an id stands for in a text, or `b""` if unknown.
         prefixes: ids of tokens that the tokenizer adds before texts.
         text: the text.
 
     >>> spans = np.array([[1, 4], [1, 4], [1, 4], [1, 4]])
     >>> pieces = [b"\x97", b"\xa5", b"\xe6", b" "]
-    >>> separate_spans(spans, np.array([3, 2, 0, 1]), pieces, {3}, "日".encode()).tolist()
+    >>> separate_spans(spans, np.array([3, 2, 0, 1]), pieces.__getitem__, {3}, "日".encode()).tolist()
     [[1, 1], [1, 2], [2, 3], [3, 4]]
     """
     # A run ends between two neighbours if all spans up to the first end before all spans from the second on
@@ -91,14 +91,14 @@ def separate_spans(
     long_runs = np.flatnonzero(stops - firsts > 1)
     for first, stop in zip(firsts[long_runs].tolist(), stops[long_runs].tolist(), strict=True):
         run, run_ids = spans[first:stop].tolist(), ids[first:stop].tolist()
-        separate[first:stop] = _separate_run(run, run_ids, pieces, prefixes, text)
+        separate[first:stop] = _separate_run(run, run_ids, get_bytes, prefixes, text)
     return separate
 
 
 def _separate_run(
     spans: list[list[int]],
     ids: list[int],
-    pieces: Sequence[bytes],
+    get_bytes: Callable[[int], bytes],
     prefixes: Collection[int],
     text: bytes,
 ) -> list[tuple[int, int]]:
@@ -114,7 +114,7 @@ def _separate_run(
     ):
         num_prefixes += 1
     empty = [(begin, begin)] * num_prefixes
-    token_bytes = [pieces[id_] for id_ in ids[num_prefixes:]]
+    token_bytes = list(map(get_bytes, ids[num_prefixes:]))
     if b"".join(token_bytes) == text[begin - 1 : end - 1]:
         bounds = list(accumulate(map(len, token_bytes), initial=begin))
         return empty + list(zip(bounds, bounds[1:], strict=False))

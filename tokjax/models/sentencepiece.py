@@ -1,10 +1,24 @@
 """SentencePiece tokenizers, with the ids of the `sentencepiece` library.
 
-BPE models run on the array engine (`models/sentencepiece_engine.py`), all others and short texts on the
-library. Normalization is part of encoding. So `tokenization_view` returns the text itself, and
-`assume_normalized` has no effect: offsets always refer to the input text, whatever the normalization. For
-the offsets, the library reports the source position of each byte of the normalized text
-(`models/byte_spans.py`).
+BPE models run on the array engine, all others and short texts on the library. Normalization is part of
+encoding. So `tokenization_view` returns the text itself, and `assume_normalized` has no effect: offsets
+always refer to the input text, whatever the normalization. For the offsets, the library reports the source
+position of each byte of the normalized text (`models/byte_spans.py`).
+
+The library merges the pair of characters or pieces whose concatenation is the piece of highest score, and of
+equal scores the leftmost. The array engine merges symbols that way, if the symbols are numbered by score. It
+starts from bytes instead of characters. So the bytes of each character of the vocabulary are symbols that
+merge before all others:
+
+    symbols of a model with the pieces "▁", "e", "é", "▁é"
+        0 to 255     the bytes, of which the space is "▁" and 0x65 is "e"
+        256          C3 A9, the character "é"
+        257          20 C3 A9, the piece "▁é"
+
+Merging that ends at a byte, or at a part of a character, means that the character is unknown. It becomes the
+byte pieces of the model, or the unknown piece.
+
+See docs/performance.md, section "SentencePiece".
 """
 
 from __future__ import annotations
@@ -22,8 +36,10 @@ import numpy as np
 
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
-from tokjax.bpe.array_engine import Engine
-from tokjax.bpe.chunks import EncodedSegments, concatenate_segments
+from tokjax.bpe.array_engine import ArrayEngine, Engine
+from tokjax.bpe.chunks import EncodedSegments, Segments, concatenate_segments
+from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_symbol_lengths
+from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer, SymbolPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.json_records import register_record
@@ -52,7 +68,6 @@ from tokjax.models.byte_spans import (
 )
 from tokjax.models.format_errors import check_piece_comparisons
 from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
-from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
     ModelType,
@@ -72,7 +87,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.bpe.chunks import Segments
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
     from tokjax.models.byte_spans import NormalizedTexts
@@ -80,6 +94,7 @@ if TYPE_CHECKING:
 
 FEW_CHARACTERS = Engine.few_characters
 _GROUP_BYTES = 1 << 19
+_NUM_BYTES = 256
 _LIBRARY_BYTES_PER_PIECE = 16
 """The library encodes this many bytes per piece of the model before the tables of the array engine are built:
 that takes about as long as the library takes for these bytes."""
@@ -175,7 +190,7 @@ class SentencePieceTokenizer(SegmentModel):
             lengths: number of bytes of normalized text of each id in all rows, `int64`, shape `(n,)`.
         """
         normalized = normalize_texts(self.processor, texts, self._model_info.spaces)
-        return self._locate(texts, normalized, _concatenate(rows, lengths))
+        return self._locate(texts, normalized, _concatenate(rows), lengths)
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """Returns a copy with another vocabulary, and with the caches that depend on the model only."""
@@ -210,7 +225,7 @@ class SentencePieceTokenizer(SegmentModel):
         texts: Sequence[bytes],
         *,
         sources: bool,
-        engine: SentencePieceEngine | None = None,
+        engine: ArrayEngine | None = None,
         threads: int = 1,
     ) -> EncodedSegments:
         """Encodes a group of texts with the engine, or with the library for `None`."""
@@ -218,14 +233,12 @@ class SentencePieceTokenizer(SegmentModel):
         if engine is not None:
             strings = self.processor.normalize(texts) if normalized is None else normalized.texts
             spaced = [text.decode("utf-8").replace(METASPACE, " ") for text in strings]
-            encoded = engine.encode(spaced, threads)
+            encoded, lengths = self._encode_on_arrays(engine, spaced, threads)
         else:
             rows = self._encode_ids(texts)
-            no_lengths = np.zeros(0, np.int64)
-            encoded = _concatenate(rows, self._compute_lengths(texts, rows) if sources else no_lengths)
-        if normalized is None:
-            return EncodedSegments(encoded.ids, encoded.splits, None)
-        return self._locate(texts, normalized, encoded)
+            encoded = _concatenate(rows)
+            lengths = self._compute_lengths(texts, rows) if sources else encoded.splits
+        return encoded if normalized is None else self._locate(texts, normalized, encoded, lengths)
 
     def _encode_ids(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
         if len(texts) == 1:  # avoid the library's batch call, which starts threads
@@ -261,19 +274,39 @@ class SentencePieceTokenizer(SegmentModel):
         return seen > _LIBRARY_BYTES_PER_PIECE * self.vocabulary.size
 
     def _encode_unchanged(
-        self, engine: SentencePieceEngine, segments: Segments, threads: int, *, sources: bool
+        self, engine: ArrayEngine, segments: Segments, threads: int, *, sources: bool
     ) -> EncodedSegments:
         """Encodes texts that are their pieces, concatenated, apart from a space added before them."""
         added = " " * self._model_info.spaces.is_added
-        ids, splits, _ = engine.encode([text and added + text for text in segments.texts], threads)
+        spaced = [text and added + text for text in segments.texts]
+        encoded, _ = self._encode_on_arrays(engine, spaced, threads)
         if not sources:
-            return EncodedSegments(ids, splits, None)
-        first = splits[:-1][np.diff(splits) > 0]
-        begins = self._begins_with_mark.take(ids)
+            return encoded
+        first = encoded.splits[:-1][np.diff(encoded.splits) > 0]
+        begins = self._begins_with_mark.take(encoded.ids)
         begins[first] = True
-        lengths = self.text_byte_lengths.take(ids)
+        lengths = self.text_byte_lengths.take(encoded.ids)
         lengths[first] -= len(added)
-        return EncodedSegments(ids, splits, begins, lengths=lengths)
+        return encoded._replace(begins_word=begins, lengths=lengths)
+
+    def _encode_on_arrays(
+        self, engine: ArrayEngine, texts: list[str], threads: int
+    ) -> tuple[EncodedSegments, NDArray[np.int64]]:
+        """Encodes normalized texts. Returns their ids, and the number of bytes of normalized text of each."""
+        encoded = engine.encode_segments(Segments(texts, False), threads, sources=False)
+        lengths = self.piece_lengths.take(encoded.ids)
+        if self._parsed_pieces.byte_ids:
+            return encoded, lengths
+        # The library joins adjacent unknown bytes of a text to one piece.
+        is_unknown = encoded.ids == self.vocabulary.get_role_id("unk")
+        lengths[is_unknown] = 1
+        continues = np.append(False, is_unknown[1:] & is_unknown[:-1])[: len(is_unknown)]
+        continues[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = False
+        if not continues.any():
+            return encoded, lengths
+        first = np.flatnonzero(~continues)
+        splits = np.searchsorted(first, encoded.splits)
+        return EncodedSegments(encoded.ids.take(first), splits, None), np.add.reduceat(lengths, first)
 
     def _keeps_bytes(self, segments: Segments) -> bool:
         """Returns whether normalization changes no text, apart from a space added before it."""
@@ -282,10 +315,14 @@ class SentencePieceTokenizer(SegmentModel):
         return not any(METASPACE in text or "\0" in text for text in segments.texts)
 
     def _locate(
-        self, texts: Sequence[bytes], normalized: NormalizedTexts, encoded: EncodedIds
+        self,
+        texts: Sequence[bytes],
+        normalized: NormalizedTexts,
+        encoded: EncodedSegments,
+        lengths: NDArray[np.int64],
     ) -> EncodedSegments:
         """Returns ids of texts with their spans and word beginnings."""
-        ids, splits, lengths = encoded
+        ids, splits = encoded.ids, encoded.splits
         stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
         spans = compute_piece_spans(texts, normalized, starts, stops, self._is_byte.take(ids))
@@ -293,8 +330,8 @@ class SentencePieceTokenizer(SegmentModel):
         return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
     @cached_property
-    def _engine(self) -> SentencePieceEngine | None:
-        return build_engine(self._parsed_pieces, self._model_info)
+    def _engine(self) -> ArrayEngine | None:
+        return _build_engine(self._parsed_pieces, self._model_info)
 
     @cached_property
     def _parsed_pieces(self) -> Pieces:
@@ -487,6 +524,74 @@ def _check_piece(role: Role, name: str | None, pieces: Sequence[str]) -> str | N
     return name
 
 
+def _build_engine(pieces: Pieces, info: ModelInfo) -> ArrayEngine | None:
+    """Builds the array engine of a BPE model, which encodes normalized texts with spaces for `▁`.
+
+    Each byte of a character that is not in the vocabulary becomes its byte piece, or the unknown piece.
+
+    Args:
+        pieces: pieces of the model.
+        info: properties of the model.
+
+    Returns:
+        The engine, or `None` if the model needs the library: one of another type, pieces of equal scores,
+        unused pieces, pieces with spaces, no piece `▁`, a symbol with `▁` and other characters, too many
+        symbols, or whitespace that is not written as `▁` before words.
+    """
+    if info.model_type != "bpe" or info.spaces.is_suffix or info.spaces.mark != SPACE:
+        return None
+    texts = [*pieces.scores, *pieces.symbols]
+    if pieces.has_unused or any(" " in text or "\0" in text for text in texts):
+        return None
+    if any(METASPACE in symbol and symbol.strip(METASPACE) for symbol in pieces.symbols):
+        return None
+    symbols = _number_symbols(pieces)
+    if symbols is None or METASPACE not in pieces.scores or 0 < len(pieces.byte_ids) < _NUM_BYTES:
+        return None
+    try:
+        check_symbol_lengths(symbols)
+    except RulesTooLargeError:
+        return None
+    return _make_array_engine(symbols, pieces)
+
+
+def _number_symbols(pieces: Pieces) -> dict[bytes, int] | None:
+    """Returns the numbers of all symbols, or `None` if pieces that merges make have equal scores."""
+    merged = sorted(
+        (text for text in pieces.scores if len(text) > 1), key=pieces.scores.__getitem__, reverse=True
+    )
+    if any(pieces.scores[a] == pieces.scores[b] for a, b in itertools.pairwise(merged)):
+        return None
+    symbols = {bytes([byte]): byte for byte in range(_NUM_BYTES)}
+    characters = sorted(set().union(*pieces.scores) - {METASPACE})
+    for character in map(str.encode, characters):
+        for stop in range(2, len(character) + 1):
+            symbols.setdefault(character[:stop], len(symbols))
+    for text in merged:
+        symbols[_write_spaces(text)] = len(symbols)
+    return symbols
+
+
+def _make_array_engine(symbols: Mapping[bytes, int], pieces: Pieces) -> ArrayEngine:
+    ids = np.full(len(symbols), -1, np.int32)
+    ids[:_NUM_BYTES] = [pieces.byte_ids.get(byte, pieces.unknown_id) for byte in range(_NUM_BYTES)]
+    by_bytes = {_write_spaces(pieces.texts[id_]): id_ for id_ in pieces.ids.values()}
+    for symbol in symbols.keys() & by_bytes.keys():
+        ids[symbols[symbol]] = by_bytes[symbol]
+    atomic_ids = {bytes([byte]): int(ids[byte]) for byte in range(_NUM_BYTES)}
+    atomic_ids |= {_write_spaces(symbol): pieces.ids[symbol] for symbol in pieces.symbols}
+    rules = MergeRules(symbols, None, None, ids, atomic_ids)
+    user_defined = frozenset(symbol.replace(METASPACE, " ") for symbol in pieces.symbols)
+    if user_defined:
+        return ArrayEngine(rules, SymbolPreTokenizer(symbols, user_defined))
+    return ArrayEngine(rules, AdjacencyPreTokenizer(symbols, split_before_spaces=False))
+
+
+def _write_spaces(piece: str) -> bytes:
+    """Returns the bytes of a piece, with spaces for `▁`."""
+    return piece.replace(METASPACE, " ").encode("utf-8")
+
+
 def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Yields at least one group of texts; each but the last has `_GROUP_BYTES` bytes or slightly more."""
     group: list[bytes] = []
@@ -501,11 +606,10 @@ def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _concatenate(rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]) -> EncodedIds:
+def _concatenate(rows: Sequence[NDArray[np.int32]]) -> EncodedSegments:
     """Concatenates arrays of the library. A single one is copied, too: `freeze` can't lock its memory."""
-    return EncodedIds(
-        np.concatenate([np.zeros(0, np.int32), *rows]), make_row_splits(map(len, rows)), lengths
-    )
+    ids = np.concatenate([np.zeros(0, np.int32), *rows])
+    return EncodedSegments(ids, make_row_splits(map(len, rows)), None)
 
 
 @protocol.decode_bytes.register(SentencePieceTokenizer)

@@ -11,13 +11,13 @@ import numpy as np
 
 from tokjax.core.json_records import register_record
 from tokjax.core.protocol import find_text_lengths, group_by_word, pre_tokenize
-from tokjax.core.vocabulary import Vocabulary
+from tokjax.core.vocabulary import AddedToken, Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import JoiningModel
 from tokjax.models.metaspace import METASPACE, list_missing_forms
 from tokjax.models.unigram_engine import UnigramEngine
 from tokjax.models.unigram_viterbi import UnigramModel
-from tokjax.models.unigram_words import NormalizedToken, SentenceRules, UnigramWords
+from tokjax.models.unigram_words import UnigramWords
 from tokjax.pretokenize.aligned_text import StepNormalizer
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import EncodedSegments, Segments
     from tokjax.core.records import OffsetsReference
 
+MAX_SCORE = 1e100
+"""Maximum absolute score. Sums of larger ones could be infinite."""
 Prepends = Literal["always", "first", "never"]
 
 
@@ -51,7 +53,7 @@ class Unigram(JoiningModel):
         prepends: where a `▁` is added: before each word or segment, before the first of a text, or nowhere.
         splits_whitespace: whether texts are split at whitespace, which is then in no token.
         strip: whether decoding removes each `▁` of the first token.
-        normalized_tokens: name and flags of the added tokens that are matched in normalized text.
+        normalized_tokens: name, id and options of the added tokens that are matched in normalized text.
     """
 
     model = "unigram"
@@ -64,7 +66,7 @@ class Unigram(JoiningModel):
     prepends: Prepends
     splits_whitespace: bool
     strip: bool
-    normalized_tokens: tuple[tuple[str, NormalizedToken], ...] = ()
+    normalized_tokens: tuple[tuple[str, int, AddedToken], ...] = ()
 
     def __post_init__(self) -> None:
         """Checks the fields.
@@ -73,11 +75,13 @@ class Unigram(JoiningModel):
             InvalidArgumentError: a field is invalid.
         """
         super().__post_init__()
-        pieces = [piece for piece, _ in self.pieces]
+        pieces, scores = [piece for piece, _ in self.pieces], np.array([score for _, score in self.pieces])
         if not pieces or not all(pieces) or len(set(pieces)) < len(pieces):
             raise InvalidArgumentError("pieces must be different strings that are not empty")
         if not 0 <= self.unknown_id < len(pieces):
             raise InvalidArgumentError(f"unknown_id is {self.unknown_id!r}, which is no index of a piece")
+        if not (np.abs(scores) <= MAX_SCORE).all() or scores.min() > 0:
+            raise InvalidArgumentError("a score is not a number or too large, or all of them are above 0")
         if self.byte_fallback and (missing := list_missing_forms([*pieces, METASPACE])):
             raise InvalidArgumentError(f"with byte_fallback, pieces must contain {missing[0]!r}")
 
@@ -103,7 +107,7 @@ class Unigram(JoiningModel):
     @cached_property
     def matched_special(self) -> frozenset[str]:
         """Special tokens that are matched in normalized text."""
-        return self.vocabulary.special_names.intersection(name for name, _ in self.normalized_tokens)
+        return self.vocabulary.special_names.intersection(name for name, *_ in self.normalized_tokens)
 
     def match_less(self, names: frozenset[str]) -> Self:
         """Returns a tokenizer that does not match some of these tokens."""
@@ -123,11 +127,17 @@ class Unigram(JoiningModel):
 
     @cached_property
     def _engine(self) -> UnigramEngine:
-        normalizer = self._normalizer
-        names = {normalizer.normalize_string(name): token for name, token in self.normalized_tokens}
-        rules = SentenceRules(normalizer, self.prepends, self.splits_whitespace, names)
-        words = UnigramWords(self._model, rules, byte_fallback=self.byte_fallback, size=self.vocabulary.size)
-        return UnigramEngine(words)
+        return UnigramEngine(
+            UnigramWords(
+                self._model,
+                self._normalizer,
+                prepends=self.prepends,
+                splits_whitespace=self.splits_whitespace,
+                normalized_tokens={name: (id_, options) for name, id_, options in self.normalized_tokens},
+                byte_fallback=self.byte_fallback,
+                size=self.vocabulary.size,
+            )
+        )
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -147,7 +157,7 @@ class Unigram(JoiningModel):
     def is_skipped(self) -> NDArray[np.bool_]:
         """Mask of the ids that decoding with `skip_special_tokens` leaves out, `bool`, shape `(size,)`."""
         skipped = self.vocabulary.is_skipped.copy()
-        ids = [token.id for _, token in self.normalized_tokens]
+        ids = [id_ for _, id_, _ in self.normalized_tokens]
         skipped[ids] |= self.vocabulary.is_special[ids]
         return skipped
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.models.metaspace import METASPACE
+from tokjax.models.unigram_viterbi import to_text
 from tokjax.pretokenize.aligned_text import PREPENDING
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
 from tokjax.pretokenize.unicode_classes import (
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _PREPENDING = re.compile(f"[{PREPENDING}]")
 _VOWELS_AND_FINALS = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
-_NONE = -1
-_FIRST_STRING = -2
 
 
 class Kind:
@@ -58,15 +56,19 @@ class CharacterTable:
     Args:
         normalizer: normalizer.
         keeps_spaces: whether a word includes the spaces before it, and spaces are the only whitespace.
+
+    Attributes:
+        begins_key: mask of the characters that `Precompiled` may replace together with the next ones, by code
+            point. It is set for those whose kind was found.
     """
 
     def __init__(self, normalizer: StepNormalizer, *, keeps_spaces: bool) -> None:
         self._normalizer, self._keeps_spaces = normalizer, keeps_spaces
         self._kinds = np.zeros(CODE_POINTS, np.uint8)
         self._kinds[0xD800:0xE000] = Kind.OTHER
-        self._replacements = np.full(CODE_POINTS, _NONE, np.int32)
-        self._begins_key = np.zeros(CODE_POINTS, bool)
-        self._strings: list[str] = []
+        self._replacements: dict[int, str] = {}
+        self._lengths = np.ones(CODE_POINTS, np.uint8)
+        self.begins_key = np.zeros(CODE_POINTS, bool)
 
     def find_kinds(self, codes: NDArray[Any]) -> NDArray[np.uint8]:
         """Returns the kind of each character, `uint8`, shape `(characters,)`.
@@ -81,58 +83,26 @@ class CharacterTable:
             self._insert(code)
         return self._kinds.take(codes)
 
-    def begin_keys(self, codes: NDArray[Any]) -> NDArray[np.bool_]:
-        """Flags the characters that `Precompiled` may replace together with the next ones."""
-        flags: NDArray[np.bool_] = self._begins_key.take(codes)
-        return flags
-
-    def are_replaced(self, codes: NDArray[Any]) -> NDArray[np.bool_]:
-        """Flags the characters that have a replacement."""
-        flags: NDArray[np.bool_] = self._replacements.take(codes) != _NONE
-        return flags
-
     def replace(self, codes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-        """Returns the replacements of characters, which all have one.
+        """Returns the replacements of characters, none of which is `Kind.OTHER`.
 
         Returns:
             Code points, `int64`, and the number of code points of each replacement, `int64`, shape
             `(characters,)`; `None` if all are 1.
         """
-        replaced = self._replacements.take(codes).astype(np.int64)
-        several = np.flatnonzero(replaced <= _FIRST_STRING)
-        if not len(several):
-            return replaced, None
-        strings = self._strings
-        lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-        numbers = _FIRST_STRING - replaced[several]
-        counts = np.ones(len(codes), np.int64)
-        counts[several] = lengths.take(numbers)
-        joined = np.frombuffer("".join(strings).encode("utf-32-le"), "<u4")
-        flat = np.repeat(replaced, counts)
-        index = concatenate_ranges((np.cumsum(counts) - counts).take(several), counts.take(several))
-        flat[index] = joined.take(
-            concatenate_ranges(make_row_splits(lengths).take(numbers), counts.take(several))
-        )
-        return flat, counts
+        replaced = to_text(codes).translate(self._replacements)
+        counts = self._lengths.take(codes).astype(np.int64) if len(replaced) > len(codes) else None
+        return np.frombuffer(replaced.encode("utf-32-le"), "<u4").astype(np.int64), counts
 
     def _insert(self, code: int) -> None:
         """Finds the kind and the replacement of a character. The kind is stored last, for other threads."""
         character = chr(code)
         forms = list(self._normalizer.iter_forms(character))
         kind = self._find_kind(character, forms)
-        is_string = self._normalizer.later_strings and any(
-            c in string for form in forms[:-1] for c in form for string in self._normalizer.later_strings
-        )
-        if kind == Kind.SPACE:
-            self._replacements[code] = ord(METASPACE)
-        elif kind != Kind.OTHER and not is_string:
-            if len(forms[-1]) == 1:
-                self._replacements[code] = ord(forms[-1])
-            else:
-                self._strings.append(forms[-1])
-                self._replacements[code] = _FIRST_STRING - len(self._strings) + 1
+        self._replacements[code] = METASPACE if kind == Kind.SPACE else forms[-1]
+        self._lengths[code] = len(self._replacements[code])
         trie = self._normalizer.trie
-        self._begins_key[code] = trie is not None and any(trie.begins_key(c) for form in forms for c in form)
+        self.begins_key[code] = trie is not None and any(trie.begins_key(c) for form in forms for c in form)
         self._kinds[code] = kind
 
     def _find_kind(self, character: str, forms: list[str]) -> int:

@@ -33,7 +33,7 @@ from tokjax.bpe.chunks import (
 )
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens, make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
-from tokjax.core.ragged import make_row_splits
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import from_characters
 from tokjax.models.unigram_characters import Kind, find_words
 from tokjax.models.unigram_words import SEGMENT_EDGE, TEXT_EDGE
@@ -108,8 +108,8 @@ class UnigramEngine(Engine):
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another. See `Engine`."""
         encoded = super().encode_segments(segments, threads, sources=sources)
-        is_marker = encoded.ids >= self._words.segment_id
-        return self._replace_markers(encoded, segments, is_marker) if is_marker.any() else encoded
+        has_markers = (encoded.ids >= self._words.segment_id).any()
+        return self._replace_markers(encoded, segments) if has_markers else encoded
 
     def find_split(self, text: str, target: int) -> int:
         """Returns an index at or after `target` where a word begins, or the length of the text."""
@@ -236,35 +236,25 @@ class UnigramEngine(Engine):
         self._plain = plain | characters, spaces, expression  # together, for other threads
         return expression
 
-    def _replace_markers(
-        self, encoded: EncodedSegments, segments: Segments, is_marker: NDArray[np.bool_]
-    ) -> EncodedSegments:
+    def _replace_markers(self, encoded: EncodedSegments, segments: Segments) -> EncodedSegments:
         """Removes the markers of words without tokens, and encodes segments that have to be as a whole."""
-        counts = np.diff(encoded.splits) - np.diff(np.append(0, np.cumsum(is_marker)).take(encoded.splits))
         is_whole = encoded.ids == self._words.segment_id
         rows = np.unique(np.searchsorted(encoded.splits, np.flatnonzero(is_whole), "right") - 1)
-        edges = self._list_edges(segments)
         texts = segments._replace(texts=[segments.texts[row] for row in rows.tolist()]).get_characters()
-        whole = [
-            self._words.encode_segment(text, edges[row])
-            for text, row in zip(texts, rows.tolist(), strict=True)
-        ]
-        counts[rows] = [len(part.ids) for part in whole]
-        first_tokens, last_tokens = encoded.splits.take(rows), encoded.splits.take(rows + 1)
-
-        def replace(column: NDArray[Any], others: list[NDArray[Any]]) -> NDArray[Any]:
-            parts, start = [], 0
-            for stop, next_start, other in zip(first_tokens, last_tokens, others, strict=True):
-                parts += [column[start:stop][~is_marker[start:stop]], other]
-                start = next_start
-            return np.concatenate([*parts, column[start:][~is_marker[start:]]])
-
-        ids = replace(encoded.ids, [part.ids for part in whole])
+        edges, last = self._list_edges(segments), _EDGES[SEGMENT_EDGE] * self._strips
+        keys = [_EDGES[edges[row]] + text + last for row, text in zip(rows.tolist(), texts, strict=True)]
+        whole = self._words.encode(make_pretokens(list(map(from_characters, keys))), whole=True)
+        starts, counts = encoded.splits[:-1].copy(), np.diff(encoded.splits)
+        starts[rows], counts[rows] = len(encoded.ids) + make_row_splits(whole.counts)[:-1], whole.counts
+        ids = np.concatenate([encoded.ids, whole.ids])
+        index = concatenate_ranges(starts, counts)
+        is_kept = ids.take(index) < self._words.segment_id
+        index, splits = index[is_kept], make_row_splits(is_kept).take(make_row_splits(counts))
         if encoded.begins_word is None or encoded.spans is None:
-            return EncodedSegments(ids, make_row_splits(counts), None)
-        begins = replace(encoded.begins_word, [part.begins for part in whole])
-        spans = replace(encoded.spans, [part.spans for part in whole])
-        return EncodedSegments(ids, make_row_splits(counts), begins, spans)
+            return EncodedSegments(ids.take(index), splits, None)
+        begins = np.concatenate([encoded.begins_word, whole.begins]).take(index)
+        spans = np.concatenate([encoded.spans, whole.spans - 1]).take(index, axis=0)
+        return EncodedSegments(ids.take(index), splits, begins, spans)
 
 
 def _unpack(

@@ -23,50 +23,42 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
-from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
-from tokjax.core.vocabulary import AddedToken
+from tokjax.core.utf8 import find_character_starts, to_characters
 from tokjax.models.byte_spans import separate_spans
-from tokjax.models.metaspace import BYTE_FORMS, METASPACE
+from tokjax.models.metaspace import BYTE_FORMS, METASPACE, decode_piece
 from tokjax.models.unigram_characters import CharacterTable, Kind
 from tokjax.models.unigram_viterbi import to_text
-from tokjax.pretokenize.aligned_text import Edges, align_characters
+from tokjax.pretokenize.aligned_text import AlignedText, Edges
 from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special, move_whitespace, split_at_special
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from tokjax.bpe.hash_tables import Pretokens
+    from tokjax.core.vocabulary import AddedToken
     from tokjax.models.unigram_viterbi import UnigramModel
-    from tokjax.pretokenize.aligned_text import AlignedText, StepNormalizer
+    from tokjax.pretokenize.aligned_text import StepNormalizer
+
+    Sentence: TypeAlias = tuple[int, AlignedText]
+    """A sentence with -1, or one character that stands for an added token, with the id of the token."""
 
 SEGMENT_EDGE, TEXT_EDGE = 0xFE, 0xFF
 """Bytes before the first word of a segment: `TEXT_EDGE` if the segment begins a text."""
 _MARK = ord(METASPACE)
+_NOT_ADDED = -1
 _SENTENCE_PARTS = re.compile(f"{METASPACE}?[^{METASPACE}]+|{METASPACE}")
 _NOT_SPACE = re.compile(f"[^{WHITE_SPACE}]+")
-
-
-class NormalizedToken(NamedTuple):
-    """Added token that is matched in normalized text.
-
-    Attributes:
-        id: its id.
-        lstrip: include whitespace before the token.
-        rstrip: include whitespace after the token.
-    """
-
-    id: int
-    lstrip: bool = False
-    rstrip: bool = False
+_MARKER = AlignedText(METASPACE, [(0, 0)])
+_INVALID = re.compile("[\ud800-\udfff]")
+_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFKC", "NFKD", "NFC", "NFD")
 
 
 class EncodedWords(NamedTuple):
@@ -135,61 +127,22 @@ class _Words(NamedTuple):
         return [text[start:stop] for start, stop in itertools.pairwise(self.splits.tolist())]
 
 
-@dataclass(frozen=True)
-class SentenceRules:
-    """How a tokenizer makes sentences of texts.
+class _Sentences(NamedTuple):
+    """Sentences of several words, and added tokens between them, which have one character.
 
     Attributes:
-        normalizer: normalizer.
-        prepends: where `▁` is added before a sentence without one.
-        splits_whitespace: whether texts are split at whitespace, which is dropped.
-        normalized_tokens: name after normalization to token, of the added tokens that are matched in
-            normalized text.
+        codes: code points, shape `(characters,)`.
+        spans: 0-based byte span of each character in the key of the word, shape `(characters, 2)`.
+        lengths: number of characters of each sentence, `int64`, shape `(sentences,)`.
+        added: id of each added token, or -1, `int64`, shape `(sentences,)`.
+        counts: number of sentences of each word, at least 1, `int64`, shape `(words,)`.
     """
 
-    normalizer: StepNormalizer
-    prepends: str
-    splits_whitespace: bool
-    normalized_tokens: dict[str, NormalizedToken]
-
-    def iter_sentences(
-        self, text: AlignedText, edge: int, *, ends: bool
-    ) -> Iterator[tuple[int | None, AlignedText]]:
-        """Yields the sentences of a text, and added tokens in it with their ids.
-
-        Args:
-            text: characters of the text.
-            edge: byte before the word, 0 if there is none.
-            ends: whether the segment ends with the word.
-        """
-        text = self.normalizer.normalize(text, Edges(edge > 0, ends))
-        for id_, part in self._split_at_added(text):
-            if id_ is not None:
-                yield id_, part
-                continue
-            bounds = [match.span() for match in _NOT_SPACE.finditer(part.text)]
-            for start, stop in bounds if self.splits_whitespace else [(0, len(part.text))]:
-                sentence = self._prepend(part.slice(start, stop), edge)
-                for match in _SENTENCE_PARTS.finditer(sentence.text):
-                    yield None, sentence.slice(*match.span())
-
-    def _split_at_added(self, text: AlignedText) -> Iterator[tuple[int | None, AlignedText]]:
-        """Yields the parts of a normalized text between and at added tokens."""
-        tokens, start = self.normalized_tokens, 0
-        pieces = split_at_special(text.text, frozenset(tokens))
-        flags = {name: AddedToken(token.lstrip, token.rstrip) for name, token in tokens.items()}
-        for i, part in enumerate(move_whitespace(pieces, flags)):
-            if part:
-                yield tokens[pieces[i]].id if i % 2 else None, text.slice(start, start + len(part))
-            start += len(part)
-
-    def _prepend(self, text: AlignedText, edge: int) -> AlignedText:
-        text = text._replace(text=text.text.replace(" ", METASPACE))
-        if self.prepends == "first":
-            is_prepended = edge == TEXT_EDGE and text.spans[0][0] == 0
-        else:
-            is_prepended = self.prepends == "always" and (edge > 0 or self.splits_whitespace)
-        return text.prepend(METASPACE) if is_prepended and text.text[0] != METASPACE else text
+    codes: NDArray[np.int64]
+    spans: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    added: NDArray[np.int64]
+    counts: NDArray[np.int64]
 
 
 class UnigramWords:
@@ -197,7 +150,10 @@ class UnigramWords:
 
     Args:
         model: model.
-        rules: how the tokenizer makes sentences.
+        normalizer: normalizer.
+        prepends: where `▁` is added before a sentence without one.
+        splits_whitespace: whether texts are split at whitespace, which is dropped.
+        normalized_tokens: name to id and options of the added tokens that are matched in normalized text.
         byte_fallback: whether unknown characters become the tokens of their bytes.
         size: size of the vocabulary. This id stands for a word whose segment has to be encoded as a whole,
             and the next one for a word without tokens.
@@ -210,115 +166,93 @@ class UnigramWords:
         empty_id: id of words without tokens.
     """
 
-    def __init__(self, model: UnigramModel, rules: SentenceRules, *, byte_fallback: bool, size: int) -> None:
-        self._model, self._pieces = model, model.pieces
-        self._unknown = model.pieces[model.unknown_id]
-        self._byte_fallback, self._rules = byte_fallback, rules
+    def __init__(
+        self,
+        model: UnigramModel,
+        normalizer: StepNormalizer,
+        *,
+        prepends: str,
+        splits_whitespace: bool,
+        normalized_tokens: Mapping[str, tuple[int, AddedToken]],
+        byte_fallback: bool,
+        size: int,
+    ) -> None:
+        self._model, self._normalizer, self._prepends = model, normalizer, prepends
+        self._byte_fallback, self._added = byte_fallback, normalized_tokens
+        self._added_names = frozenset(normalized_tokens)
         self.segment_id, self.empty_id = size, size + 1
-        self.strips = "Strip" in rules.normalizer.types
-        self.keeps_spaces = not rules.splits_whitespace
-        self.characters = CharacterTable(rules.normalizer, keeps_spaces=self.keeps_spaces)
-        forms: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFKC", "NFKD", "NFC", "NFD")
-        self._forms = [form for form in forms if form in rules.normalizer.types]
+        self.strips = "Strip" in normalizer.types
+        self.keeps_spaces = not splits_whitespace
+        self.characters = CharacterTable(normalizer, keeps_spaces=self.keeps_spaces)
+        self._mark_id = model.ids.get(METASPACE, _NOT_ADDED)
+        self._forms = [form for form in _FORMS if form in normalizer.types]
 
     @cached_property
     def _byte_ids(self) -> NDArray[np.int32]:
         """Id of each byte, if there is byte fallback, `int32`, shape `(256,)`."""
-        ids = {piece: id_ for id_, piece in enumerate(self._pieces)}
-        return np.array([ids[form] for form in BYTE_FORMS], np.int32)
+        return np.array([self._model.ids[form] for form in BYTE_FORMS], np.int32)
 
-    @cached_property
-    def _span_bytes(self) -> list[bytes]:
-        """Bytes of the text span of each id, for `separate_spans`."""
-        forms = {form: bytes([byte]) for byte, form in enumerate(BYTE_FORMS)}
-        names = {token.id: name for name, token in self._rules.normalized_tokens.items()}
-        all_forms = [*self._pieces, *itertools.repeat("", self.segment_id - len(self._pieces))]
-        return [
-            forms.get(form) or (form or names.get(id_, "")).encode("utf-8")
-            for id_, form in enumerate(all_forms)
-        ]
-
-    @cached_property
-    def _prefix_ids(self) -> frozenset[int]:
-        """Ids of the tokens that are added before texts."""
-        return frozenset(id_ for id_, piece in enumerate(self._pieces) if piece in (" ", METASPACE))
-
-    @cached_property
-    def _has_prefix(self) -> bool:
-        return METASPACE in self._pieces
-
-    def encode(self, keys: Pretokens) -> EncodedWords:
+    def encode(self, keys: Pretokens, *, whole: bool = False) -> EncodedWords:
         """Encodes words.
 
         Args:
             keys: keys of the words, each with one character or more besides the bytes at edges.
+            whole: whether the words are whole segments, which can have added tokens in them.
         """
         words = _read_words(keys, strips=self.strips)
-        is_other = self._flag_others(words)
-        selected = np.flatnonzero(~is_other)
-        parts, order = [], []
-        if len(selected):
-            encoded, is_exact = self._encode_on_arrays(words.take(selected))
-            if not is_exact.all():
-                is_other[selected[~is_exact]] = True
-                selected, encoded = selected[is_exact], encoded.take(np.flatnonzero(is_exact))
-            parts.append(encoded)
-            order.append(selected)
-        others = np.flatnonzero(is_other)
-        if len(others):
-            parts.append(self._encode_one_by_one(words.take(others)))
-            order.append(others)
-        if len(parts) == 1:
-            return parts[0]
-        joined = EncodedWords(*map(np.concatenate, zip(*parts, strict=True)))
-        return joined.take(np.argsort(np.concatenate(order)))
+        is_other = np.ones(len(words.edges), bool) if whole else self._flag_others(words)
+        plain = self._replace(words.take(np.flatnonzero(~is_other)))
+        if self._added and has_special(to_text(plain.codes), self._added_names):
+            is_other[~is_other] = [has_special(text, self._added_names) for text in plain.list_texts()]
+            plain = self._replace(words.take(np.flatnonzero(~is_other)))
+        sentences = _split_sentences(plain)
+        if not is_other.any():
+            return self._segment(sentences, keys)
+        others = words.take(np.flatnonzero(is_other))
+        joined = map(np.concatenate, zip(sentences, self._normalize(others, whole=whole), strict=True))
+        order = np.argsort(is_other, kind="stable")
+        return self._segment(_Sentences(*joined), keys.take(order)).take(np.argsort(order))
 
     def _flag_others(self, words: _Words) -> NDArray[np.bool_]:
-        """Flags the words that arrays can't encode."""
+        """Flags the words that arrays can't normalize."""
         kinds = self.characters.find_kinds(words.codes)
         firsts, lasts = words.splits[:-1], words.splits[1:] - 1
-        normalizer = self._rules.normalizer
-        is_other = words.reduce_any(~self.characters.are_replaced(words.codes))
-        if normalizer.trie is not None:
+        is_other = words.reduce_any(kinds == Kind.OTHER)
+        if self._normalizer.trie is not None:
             # "\r\n" is one grapheme, the only one of several characters in ASCII.
             is_other |= words.reduce_any(
                 (words.codes == ord("\n")) & np.append(False, words.codes[:-1] == ord("\r"))
             )
         is_mark = kinds == Kind.MARK
         if is_mark.any():
-            changes = np.append(False, self.characters.begin_keys(words.codes[:-1]))
+            changes = np.append(False, self.characters.begins_key.take(words.codes[:-1]))
             is_other |= words.reduce_any(is_mark & changes)
-            if self._forms:
-                to_check = np.flatnonzero(words.reduce_any(is_mark) & ~is_other)
-                is_other[to_check] = [
-                    not all(unicodedata.is_normalized(form, text) for form in self._forms)
-                    for text in words.take(to_check).list_texts()
-                ]
+            to_check = np.flatnonzero(words.reduce_any(is_mark) & ~is_other)
+            is_other[to_check] = [
+                not all(unicodedata.is_normalized(form, text) for form in self._forms)
+                for text in words.take(to_check).list_texts()
+            ]
         is_edge = words.edges > 0
-        if "Prepend" in normalizer.types or not self._has_prefix:
-            is_other |= is_edge | (not self._has_prefix)
+        if "Prepend" in self._normalizer.types:
+            is_other |= is_edge
         if self.strips:
             is_other |= is_edge & (kinds.take(firsts) != Kind.PLAIN)
             is_other |= words.ends & (kinds.take(lasts) != Kind.PLAIN)
-        if self._rules.splits_whitespace:
+        if not self.keeps_spaces:
             is_other |= words.reduce_any(kinds == Kind.SPACE)
-        strings = normalizer.first_strings
+        strings = self._normalizer.strings
         if strings and has_special("".join(texts := words.list_texts()), strings):
             is_other |= np.array([has_special(text, strings) for text in texts], bool)
         return is_other
 
-    def _encode_on_arrays(self, words: _Words) -> tuple[EncodedWords, NDArray[np.bool_]]:
-        """Encodes words whose characters are replaced separately.
-
-        Returns:
-            The words, and a mask of those that are exact.
-        """
+    def _replace(self, words: _Words) -> _Words:
+        """Normalizes words whose characters are replaced separately, and adds `▁`."""
         codes, counts = self.characters.replace(words.codes)
         spans, splits = words.spans, words.splits
         if counts is not None:
             spans = np.repeat(spans, counts, axis=0)
             splits = make_row_splits(counts).take(splits)
-        if self._rules.normalizer.merges_spaces:
+        if self._normalizer.merges_spaces:
             is_space = codes == _MARK
             is_before_space = np.append(is_space[1:], False)
             is_before_space[splits[1:] - 1] = False
@@ -326,132 +260,145 @@ class UnigramWords:
             if len(kept) < len(codes):
                 codes, spans = codes.take(kept), spans.take(kept, axis=0)
                 splits = np.searchsorted(kept, splits)
-        prepends = self._rules.prepends
-        if prepends != "never":
+        if self._prepends != "never":
             is_bare = codes.take(splits[:-1]) != _MARK
-            if prepends == "first":
+            if self._prepends == "first":
                 is_bare &= words.edges == TEXT_EDGE
             at = splits[:-1][is_bare]
-            codes, spans = np.insert(codes, at, _MARK), np.insert(spans, at, spans[at, :1], axis=0)
+            added = spans[at] if self._mark_id < 0 else spans[at, :1]
+            codes, spans = np.insert(codes, at, _MARK), np.insert(spans, at, added, axis=0)
             splits = make_row_splits(np.diff(splits) + is_bare)
-        is_start = codes == _MARK
-        is_start[splits[:-1]] = True
-        starts = np.flatnonzero(is_start)
-        ids, lengths, counts = self._model.segment(codes, np.diff(starts, append=len(codes)))
-        word_counts = np.add.reduceat(counts, np.searchsorted(starts, splits[:-1]))
-        begins = np.zeros(len(ids), bool)
-        begins[np.cumsum(counts) - counts] = True
-        stops = np.cumsum(lengths)
-        token_spans = np.stack([spans[:, 0].take(stops - lengths), spans[:, 1].take(stops - 1)], axis=1)
-        # Of several tokens from one character, the first one has its span.
-        token_spans[1:, 0] = np.maximum(token_spans[1:, 0], token_spans[:-1, 1] * ~begins[1:])
-        encoded = EncodedWords(ids, token_spans, begins, word_counts)
-        is_exact = np.ones(len(words.edges), bool)
-        if self._byte_fallback:  # the spans of bytes are those of the text only if it was not changed
-            is_exact = ~np.logical_or.reduceat(
-                ids == self._model.unknown_id, make_row_splits(word_counts)[:-1]
-            )
-        names = frozenset(self._rules.normalized_tokens)
-        if names and has_special(text := to_text(codes), names):
-            is_exact &= [
-                not has_special(text[start:stop], names)
-                for start, stop in itertools.pairwise(splits.tolist())
-            ]
-        return encoded, is_exact
+        return words._replace(codes=codes, spans=spans, splits=splits)
 
-    def _encode_one_by_one(self, words: _Words) -> EncodedWords:
-        """Encodes words after normalizing each one separately."""
-        texts, edges = words.list_texts(), words.edges.tolist()
-        sentences = [
-            list(self._rules.iter_sentences(align_characters(text), edge, ends=ends))
-            for text, edge, ends in zip(texts, edges, words.ends.tolist(), strict=True)
-        ]
-        encoded = self._segment(sentences)
-        parts = []
-        for i, (text, edge) in enumerate(zip(texts, edges, strict=True)):
-            if self._needs_segment(text, edge, sentences[i]):
-                parts.append(_make_marker(self.segment_id))
-            elif not sentences[i]:
-                parts.append(_make_marker(self.empty_id))
-            else:
-                part = encoded[i]
-                parts.append(part._replace(spans=self._locate(part, from_characters(text)) + bool(edge)))
-        return EncodedWords(*map(np.concatenate, zip(*parts, strict=True)))
+    def _normalize(self, words: _Words, *, whole: bool) -> _Sentences:
+        """Normalizes words one by one. A word whose segment has to be encoded as a whole becomes a marker."""
+        texts, spans = words.list_texts(), list(map(tuple, words.spans.tolist()))
+        edges, ends, bounds = words.edges.tolist(), words.ends.tolist(), words.splits.tolist()
+        rows: list[list[Sentence]] = []
+        for i, text in enumerate(texts):
+            aligned = AlignedText(_INVALID.sub("\ufffd", text), spans[bounds[i] : bounds[i + 1]])
+            sentences = list(self._iter_sentences(aligned, edges[i], ends=ends[i]))
+            if not whole and self._needs_segment(text, edges[i], sentences):
+                sentences = [(self.segment_id, _MARKER)]
+            rows.append(sentences or [(self.empty_id, _MARKER)])
+        ids, parts = zip(*itertools.chain.from_iterable(rows), strict=True)
+        joined = "".join(part.text for part in parts).encode("utf-32-le")
+        all_spans = list(itertools.chain.from_iterable(part.spans for part in parts))
+        return _Sentences(
+            np.frombuffer(joined, "<u4").astype(np.int64),
+            np.array(all_spans, np.int64),
+            np.array([len(part.text) for part in parts]),
+            np.array(ids),
+            np.array(list(map(len, rows))),
+        )
 
-    def encode_segment(self, text: str, edge: int) -> EncodedWords:
-        """Encodes a segment as a whole, with added tokens in it. Its spans are those in the segment."""
-        sentences = list(self._rules.iter_sentences(align_characters(text), edge, ends=True))
-        [encoded] = self._segment([sentences])
-        return encoded._replace(spans=self._locate(encoded, from_characters(text)))
-
-    def _needs_segment(self, text: str, edge: int, sentences: list[tuple[int | None, AlignedText]]) -> bool:
+    def _needs_segment(self, text: str, edge: int, sentences: list[Sentence]) -> bool:
         """Returns whether the segment of a word has to be encoded as a whole.
 
         It contains an added token, or the library may shift all spans of the segment, since the normalizer
         removes its first character.
         """
-        if any(id_ is not None for id_, _ in sentences):
+        if any(id_ != _NOT_ADDED for id_, _ in sentences):
             return True
-        if edge and self._rules.normalizer.trie is not None:
+        if edge and self._normalizer.trie is not None:
             kinds = self.characters.find_kinds(np.array(list(map(ord, text)), np.int64))
             return bool(kinds[np.argmax(kinds != Kind.SPACE)] == Kind.OTHER)
-        is_first = edge > 0 or self._rules.splits_whitespace or not sentences
+        is_first = edge > 0 or not self.keeps_spaces or not sentences
         return not is_first and not sentences[0][1].text.startswith(METASPACE)
 
-    def _segment(self, sentences: list[list[tuple[int | None, AlignedText]]]) -> list[EncodedWords]:
-        """Segments the sentences of each word. The spans are those of characters, and may overlap."""
-        to_segment = [text.text for row in sentences for id_, text in row if id_ is None]
-        codes = np.frombuffer("".join(to_segment).encode("utf-32-le"), "<u4")
-        lengths = np.fromiter(map(len, to_segment), np.int64, len(to_segment))
-        ids, token_lengths, counts = (part.tolist() for part in self._model.segment(codes, lengths))
-        tokens, next_count = iter(zip(ids, token_lengths, strict=True)), iter(counts)
-        return [self._list_tokens(row, tokens, next_count) for row in sentences]
+    def _iter_sentences(self, text: AlignedText, edge: int, *, ends: bool) -> Iterator[Sentence]:
+        """Yields the sentences of a text, and the added tokens in it.
 
-    def _list_tokens(
-        self,
-        sentences: list[tuple[int | None, AlignedText]],
-        tokens: Iterator[tuple[int, int]],
-        counts: Iterator[int],
-    ) -> EncodedWords:
-        """Returns the tokens of one word."""
-        ids: list[int] = []
-        spans: list[tuple[int, int]] = []
-        begins: list[bool] = []
-        for added_id, (text, origins) in sentences:
-            first, start = len(ids), 0
-            if added_id is not None:
-                ids.append(added_id)
-                spans.append((origins[0][0], origins[-1][1]))
-            for id_, length in itertools.islice(tokens, next(counts)) if added_id is None else ():
-                span = origins[start][0], origins[start + length - 1][1]
-                piece = text[start : start + length]
-                token_ids = self._find_byte_ids(piece) if id_ == self._model.unknown_id else [id_]
-                ids += token_ids
-                spans += [span] * len(token_ids)
-                start += length
-            begins += [True] + [False] * (len(ids) - first - 1)
-        return EncodedWords(
-            np.array(ids, np.int32),
-            np.array(spans, np.int64).reshape(-1, 2),
-            np.array(begins, bool),
-            np.array([len(ids)]),
-        )
+        Args:
+            text: characters of the text.
+            edge: byte before the word, 0 if there is none.
+            ends: whether the segment ends with the word.
+        """
+        text = self._normalizer.normalize(text, Edges(edge > 0, ends))
+        for id_, part in self._split_at_added(text):
+            if id_ != _NOT_ADDED:
+                yield id_, AlignedText(METASPACE, [(part.spans[0][0], part.spans[-1][1])])
+                continue
+            bounds = [match.span() for match in _NOT_SPACE.finditer(part.text)]
+            for start, stop in [(0, len(part.text))] if self.keeps_spaces else bounds:
+                sentence = self._prepend(part.slice(start, stop), edge)
+                for match in _SENTENCE_PARTS.finditer(sentence.text):
+                    yield _NOT_ADDED, sentence.slice(*match.span())
 
-    def _find_byte_ids(self, text: str) -> list[int]:
-        """Returns the ids of unknown characters: their bytes, or the unknown piece."""
-        if not self._byte_fallback or text == self._unknown:
-            return [self._model.unknown_id]
-        return [int(self._byte_ids[byte]) for byte in text.encode("utf-8")]
+    def _split_at_added(self, text: AlignedText) -> Iterator[Sentence]:
+        """Yields the parts of a normalized text between and at added tokens."""
+        start, pieces = 0, split_at_special(text.text, self._added_names)
+        flags = {name: options for name, (_, options) in self._added.items()}
+        for i, part in enumerate(move_whitespace(pieces, flags)):
+            if part:
+                id_ = self._added[pieces[i]][0] if i % 2 else _NOT_ADDED
+                yield id_, text.slice(start, start + len(part))
+            start += len(part)
 
-    def _locate(self, encoded: EncodedWords, text: bytes) -> NDArray[np.int64]:
-        """Returns the spans of the tokens of a text without overlaps."""
-        return separate_spans(encoded.spans + 1, encoded.ids, self._span_bytes, self._prefix_ids, text) - 1
+    def _prepend(self, text: AlignedText, edge: int) -> AlignedText:
+        text = text._replace(text=text.text.replace(" ", METASPACE))
+        if self._prepends == "first":
+            is_prepended = edge == TEXT_EDGE and text.spans[0][0] == 1
+        else:
+            is_prepended = self._prepends == "always" and (edge > 0 or not self.keeps_spaces)
+        return text.prepend(METASPACE) if is_prepended and text.text[0] != METASPACE else text
+
+    def _segment(self, sentences: _Sentences, keys: Pretokens) -> EncodedWords:
+        """Segments the sentences of words."""
+        ids, lengths, counts = self._model.segment(sentences.codes, sentences.lengths)
+        firsts, stops = np.cumsum(counts) - counts, np.cumsum(lengths)
+        starts = stops - lengths
+        spans = np.stack([sentences.spans[starts, 0], sentences.spans[stops - 1, 1]], axis=1)
+        begins = np.zeros(len(ids), bool)
+        begins[firsts] = True
+        splits = make_row_splits(counts).take(make_row_splits(sentences.counts))
+        is_added = sentences.added != _NOT_ADDED
+        added = firsts[is_added]
+        ids[added] = sentences.added[is_added]
+        encoded = EncodedWords(ids, spans, begins, np.diff(splits))
+        if self._byte_fallback:
+            unknown = np.setdiff1d(np.flatnonzero(ids == self._model.unknown_id), added).tolist()
+            texts = {i: to_text(sentences.codes[starts[i] : stops[i]]) for i in unknown}
+            encoded = self._write_bytes(encoded, texts)
+        text = keys.data.take(concatenate_ranges(keys.starts, keys.lengths)).tobytes()
+        origins = np.repeat(np.cumsum(keys.lengths) - keys.lengths, encoded.counts)[:, np.newaxis] + 1
+        spans = separate_spans(encoded.spans + origins, encoded.ids, self._get_bytes, {self._mark_id}, text)
+        return encoded._replace(spans=spans - origins)
+
+    def _write_bytes(self, words: EncodedWords, texts: Mapping[int, str]) -> EncodedWords:
+        """Replaces unknown tokens by those of their bytes, which have the same span.
+
+        Args:
+            words: the words.
+            texts: characters of the unknown tokens by their indices in the ids, ascending.
+        """
+        unknown_piece = self._model.pieces[self._model.unknown_id]
+        data = {i: text.encode("utf-8") for i, text in texts.items() if text != unknown_piece}
+        counts, is_byte = np.ones(len(words.ids), np.int64), np.zeros(len(words.ids), bool)
+        counts[list(data)], is_byte[list(data)] = list(map(len, data.values())), True
+        index, splits = np.repeat(np.arange(len(counts)), counts), make_row_splits(counts)
+        ids, begins = words.ids.take(index), np.zeros(len(index), bool)
+        ids[is_byte.take(index)] = self._byte_ids.take(np.frombuffer(b"".join(data.values()), np.uint8))
+        begins[splits[:-1]] = words.begins
+        word_counts = np.diff(splits.take(make_row_splits(words.counts)))
+        return EncodedWords(ids, words.spans.take(index, axis=0), begins, word_counts)
+
+    def _get_bytes(self, id_: int) -> bytes:
+        """Returns the bytes of text of a token."""
+        pieces = self._model.pieces
+        if id_ < len(pieces):
+            return decode_piece(pieces[id_])
+        return next(name.encode("utf-8") for name, (added_id, _) in self._added.items() if added_id == id_)
 
 
-def _make_marker(id_: int) -> EncodedWords:
-    return EncodedWords(
-        np.array([id_], np.int32), np.zeros((1, 2), np.int64), np.ones(1, bool), np.ones(1, np.int64)
-    )
+def _split_sentences(words: _Words) -> _Sentences:
+    """Returns the sentences of words, which begin at each `▁`."""
+    is_start = words.codes == _MARK
+    is_start[words.splits[:-1]] = True
+    starts = np.flatnonzero(is_start)
+    counts = np.diff(np.searchsorted(starts, words.splits))
+    lengths = np.diff(starts, append=len(words.codes))
+    return _Sentences(words.codes, words.spans, lengths, np.full(len(starts), _NOT_ADDED), counts)
 
 
 def _read_words(keys: Pretokens, *, strips: bool) -> _Words:

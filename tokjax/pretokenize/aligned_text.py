@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.core.utf8 import from_characters
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
 from tokjax.pretokenize.unicode_classes import (
     COMPATIBLE,
@@ -115,14 +114,6 @@ class Edges(NamedTuple):
     ends: bool
 
 
-def align_characters(characters: str) -> AlignedText:
-    """Returns the characters of a result of `to_characters`. An invalid byte becomes U+FFFD."""
-    widths = [len(from_characters(character)) for character in characters]
-    stops = np.cumsum(widths).tolist()
-    spans = [(stop - width, stop) for stop, width in zip(stops, widths, strict=True)]
-    return AlignedText(re.sub("[\ud800-\udfff]", "\ufffd", characters), spans)
-
-
 class StepNormalizer:
     """Normalizer of a `tokenizer.json`.
 
@@ -133,13 +124,12 @@ class StepNormalizer:
         types: types of the steps.
         trie: character map of `Precompiled`, or `None`.
         merges_spaces: whether several spaces become one.
-        first_strings: strings of several characters that the first steps replace. In a text without them,
-            these steps change nothing but single characters.
-        later_strings: strings that other steps replace.
+        strings: strings of several characters that the first steps replace. In a text without them, these
+            steps change nothing but single characters.
 
     Raises:
         KeyError: a step has another type, or lacks a field.
-        ValueError: a step has another pattern, or its character map is damaged.
+        ValueError: a step has another pattern or a damaged character map, or replaces a string after others.
     """
 
     def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
@@ -148,7 +138,7 @@ class StepNormalizer:
         self.trie: CharacterTrie | None = None
         self._steps = [self._make_step(step) for step in steps]
         self.merges_spaces = any(step.get("pattern") == {"Regex": MANY_SPACES} for step in steps)
-        self.first_strings, self.later_strings = _split_strings(steps)
+        self.strings = _list_strings(steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as the definition of the steps."""
@@ -162,11 +152,11 @@ class StepNormalizer:
 
     def normalize_string(self, text: str) -> str:
         """Returns a string, with no added tokens before and after it, after all steps."""
-        return self.normalize(align_characters(text), Edges(True, True)).text
+        return self.normalize(_align(text), Edges(True, True)).text
 
     def iter_forms(self, character: str) -> Iterator[str]:
         """Yields a character, and what it is after each of the steps, in the middle of a text."""
-        text = align_characters(character)
+        text = _align(character)
         yield text.text
         for step in self._steps:
             text = step(text, Edges(False, False))
@@ -192,17 +182,28 @@ class StepNormalizer:
         return _SIMPLE_STEPS[kind]
 
 
-def _split_strings(steps: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], frozenset[str]]:
-    """Returns the strings that the first steps replace, and those that other steps replace."""
-    first, later, inserted = set[str](), set[str](), ""
+def _align(text: str) -> AlignedText:
+    """Returns the characters of a text whose spans have no meaning."""
+    return AlignedText(text, [(0, 0)] * len(text))
+
+
+def _list_strings(steps: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Returns the strings of several characters that the first steps replace.
+
+    Raises:
+        ValueError: another step replaces such a string, or one that a step before it can make.
+    """
+    strings, inserted = set[str](), set[str]()
     is_first = True
     for step in steps:
         string = step["pattern"].get("String") if step["type"] == "Replace" else None
-        is_first &= string is not None and not set(inserted) & set(string)
-        if string is not None:
-            (first if is_first else later).add(string)
-            inserted += step["content"]
-    return frozenset(string for string in first if len(string) > 1), frozenset(later)
+        is_first &= string is not None and inserted.isdisjoint(string)
+        if string is not None and len(string) > 1:
+            if not is_first:
+                raise ValueError(f"it replaces {string!r} after other steps")
+            strings.add(string)
+        inserted.update(step.get("content", ""))
+    return frozenset(strings)
 
 
 def _strip(text: AlignedText, left: bool, right: bool) -> AlignedText:

@@ -14,7 +14,7 @@ import pickle
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -125,8 +125,7 @@ def count_pretokens(
         raise InvalidArgumentError(
             f"normalize must be a function of a text, None or 'auto', not {normalize!r:.100}"
         )
-    local = ChunkCounter(special, pattern, normalize)
-    counter = local.counter
+    counter = ChunkCounter(special, pattern, normalize)
     documents = nbytes = 0
     chunks, ahead = itertools.tee(corpus.chunks)
     with (
@@ -135,15 +134,15 @@ def count_pretokens(
     ):
         if executor is not None:
             counted_chunks = map_in_workers(
-                partial(_count_chunk, local), pickle.dumps(None), ahead, concurrency, executor
+                partial(_count_chunk, counter), pickle.dumps(None), ahead, concurrency, executor
             )
-            parts: Iterator[_Size] = map(partial(_merge, counter), counted_chunks)
+            parts: Iterator[tuple[int, int]] = map(partial(_merge, counter), counted_chunks)
         else:
             gather = ("to_counted_pretokens", counter.merge)
-            parts = map_in_parallel(local, make_token(), "count", ahead, concurrency, corpus.nbytes, gather)
-        for chunk, part in zip(chunks, parts, strict=True):
-            documents += part.documents
-            nbytes += part.nbytes
+            parts = map_in_parallel(counter, make_token(), "count", ahead, concurrency, corpus.nbytes, gather)
+        for chunk, (num_documents, num_bytes) in zip(chunks, parts, strict=True):
+            documents += num_documents
+            nbytes += num_bytes
             advance(chunk.read_nbytes, f"{len(counter):,} pre-tokens")
         counted = counter.to_counted_pretokens()
         advance(0, f"{len(counted.counts):,} pre-tokens")  # now with those of worker processes
@@ -153,20 +152,20 @@ def count_pretokens(
     return counts
 
 
-def _count_chunk(counter: ChunkCounter, _: None, chunk: Chunk) -> tuple[_Size, CountedPretokens]:
+def _count_chunk(counter: ChunkCounter, _: None, chunk: Chunk) -> tuple[tuple[int, int], CountedPretokens]:
     """Counts the pre-tokens of one chunk, in a worker of an executor, with an empty copy of a counter."""
     counter = copy.copy(counter)
     return counter.count(chunk), counter.to_counted_pretokens()
 
 
-def _merge(counter: PretokenCounter, part: tuple[_Size, CountedPretokens]) -> _Size:
+def _merge(counter: PretokenCounter, part: tuple[tuple[int, int], CountedPretokens]) -> tuple[int, int]:
     """Adds the counts of a chunk to a counter, and returns its size."""
     size, counted = part
     counter.merge(counted)
     return size
 
 
-class ChunkCounter:
+class ChunkCounter(PretokenCounter):
     """Counts the pre-tokens of chunks. Threads can share it.
 
     Args:
@@ -181,7 +180,7 @@ class ChunkCounter:
         pattern: Pattern,
         normalize: Callable[[Text], Text] | None,
     ) -> None:
-        self.counter = PretokenCounter()
+        super().__init__()
         self._arguments = special_tokens, pattern, normalize
         self._normalize = normalize
         self._special_tokens = frozenset(special_tokens)
@@ -191,7 +190,7 @@ class ChunkCounter:
         """Pickles and copies without the counts: a copy starts at 0."""
         return ChunkCounter, self._arguments
 
-    def count(self, chunk: Chunk) -> _Size:
+    def count(self, chunk: Chunk) -> tuple[int, int]:
         """Counts the pre-tokens of a chunk. Returns its number of documents and bytes."""
         ordinary: list[Text] = []
         documents = nbytes = 0
@@ -208,19 +207,8 @@ class ChunkCounter:
         for pieces in group_segments(as_segments(ordinary), CHUNK_CHARACTERS, find_split):
             pretokens = split_pieces(pieces, self._pre_tokenizer).pretokens
             nbytes += int(pretokens.lengths.sum())
-            self.counter.add(pretokens)
-        return _Size(documents, nbytes)
-
-    def to_counted_pretokens(self) -> CountedPretokens:
-        """Returns all pre-tokens that were counted."""
-        return self.counter.to_counted_pretokens()
-
-
-class _Size(NamedTuple):
-    """Number of documents and bytes that were counted."""
-
-    documents: int
-    nbytes: int
+            self.add(pretokens)
+        return documents, nbytes
 
 
 def _warn_about_invalid_utf8(counts: PretokenCounts) -> None:

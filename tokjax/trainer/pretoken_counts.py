@@ -20,17 +20,15 @@ wanted proportions to within 0.1 %. An example with equal shares::
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.atomic_files import check_path, compute_json_checksum, read_arrays, write_atomically
+from tokjax._util.atomic_files import check_path, read_arrays, write_atomically
 from tokjax._util.checks import check_float, check_int
 from tokjax._util.display import short_repr
 from tokjax._util.locks import ThreadLock
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _VERSION = 1
-"""Version of the files of `save_pretoken_counts`, and of fingerprints."""
+"""Version of the files of `save_pretoken_counts`."""
 _MAX_BYTES = 1 << 53
 """Maximum size of a repeated corpus. Sums of counts up to it are exact in floating point, which the trainer
 uses."""
@@ -113,7 +111,8 @@ class PretokenCounts:
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Returns an iterator over pre-tokens and counts, sorted by length and then by bytes."""
-        items = zip(self._iter_pretokens(), self.counts.tolist(), strict=True)
+        pretokens = self.to_counted_pretokens().pretokens.iter_bytes()
+        items = zip(pretokens, self.counts.tolist(), strict=True)
         return iter(sorted(items, key=lambda item: (len(item[0]), item[0])))
 
     def __eq__(self, other: object) -> bool:
@@ -180,12 +179,6 @@ class PretokenCounts:
 
     __rmul__ = __mul__
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Checksum of the pre-tokens and their counts, in any order. It is computed when first read."""
-        digests = [hashlib.sha256(column.tobytes()).hexdigest() for column in self._sort_columns().values()]
-        return compute_json_checksum([self._describe(), digests])
-
     def _sort_columns(self) -> dict[str, NDArray[Any]]:
         """Returns `data`, `lengths` and `counts` in the order of `items`."""
         items = list(self.items())
@@ -202,10 +195,6 @@ class PretokenCounts:
         return CountedPretokens(
             Pretokens(data, np.cumsum(self.lengths) - self.lengths, self.lengths), self.counts
         )
-
-    def _iter_pretokens(self) -> Iterator[bytes]:
-        data, stops = self.data.tobytes(), np.cumsum(self.lengths).tolist()
-        return (data[start:stop] for start, stop in zip([0, *stops], stops, strict=False))
 
     def _describe(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,7 +15,7 @@ from tokjax._util.display import short_repr
 from tokjax.models.base import SegmentModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.corpus.files import SourceFile
@@ -96,7 +96,7 @@ def record_options(trainer: str, arguments: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _to_json(value: Any) -> Any:
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, (Sequence, Mapping)) and not isinstance(value, str):
         return list(value)
     return value.item() if isinstance(value, np.generic) else value
 
@@ -109,35 +109,42 @@ def measure_time(seconds: dict[str, float], phase: str) -> Iterator[None]:
     seconds[phase] = time.perf_counter() - begin
 
 
-def make_stats(
+def make_result(
+    tokenizer: Model,
     counts: PretokenCounts,
+    options: Mapping[str, Any],
     seconds: Mapping[str, float],
     *,
     num_unique: int,
     num_tokens: int,
-    exhausted: bool,
+    missing: str,
     notes: tuple[str, ...] = (),
-) -> TrainingStats:
-    """Makes the statistics of a training on counted pre-tokens.
+    merges: tuple[tuple[bytes, bytes], ...] = (),
+) -> Trained[Model]:
+    """Makes the result of a training on counted pre-tokens.
 
     Args:
+        tokenizer: the trained tokenizer.
         counts: pre-token counts of the corpus.
+        options: name of the trainer and its options.
         seconds: phase to its duration in seconds.
         num_unique: number of distinct pre-tokens or words.
         num_tokens: number of tokens of the corpus.
-        exhausted: whether the vocabulary has fewer ids than requested.
+        missing: noun phrase that completes "the text has no ...", for a warning.
         notes: notes on words that were left out.
+        merges: the merges of a byte-level BPE.
     """
-    return TrainingStats(
+    stats = TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
         num_unique_pretokens=num_unique,
         seconds=seconds,
         bytes_per_token=counts.nbytes / num_tokens if num_tokens else 0.0,
-        exhausted=exhausted,
+        exhausted=warn_if_exhausted(tokenizer.vocabulary, options["vocab_size"], missing),
         files=counts.files,
         notes=notes,
     )
+    return Trained(tokenizer, stats, {**options, "special_tokens": tokenizer.vocabulary.special}, merges)
 
 
 def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> bool:
@@ -155,8 +162,7 @@ def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> 
     return bool(vocabulary.size < vocab_size)  # (of an integer of NumPy, too)
 
 
-def describe_missing_pair(min_frequency: int, max_token_length: int | None = None) -> str:
+def describe_missing_pair(min_frequency: int) -> str:
     """Returns the noun phrase that `warn_if_exhausted` takes, for a trainer that merges pairs."""
     times = "once" if min_frequency == 1 else f"{min_frequency} times"
-    limit = "" if max_token_length is None else f" and has at most {max_token_length} bytes"
-    return f"pair left that occurs at least {times}{limit}"
+    return f"pair left that occurs at least {times}"

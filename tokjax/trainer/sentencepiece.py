@@ -8,7 +8,6 @@ change to the text is counted in `_Text` and reported in the notes of training.
 from __future__ import annotations
 
 import io
-import random
 import re
 import time
 from collections import Counter
@@ -53,7 +52,6 @@ _LIBRARY_OPTIONS = (
     "byte_fallback",
     "add_dummy_prefix",
     "remove_extra_whitespaces",
-    "split_digits",
     "user_defined_symbols",
 )
 """Options that have the same names in the library."""
@@ -71,10 +69,7 @@ def train_sentencepiece(
     normalization: Normalization = "nmt_nfkc",
     add_dummy_prefix: bool = True,
     remove_extra_whitespaces: bool = True,
-    split_digits: bool = False,
     max_sentence_bytes: int = 4192,
-    max_sentences: int | None = None,
-    seed: int = 0,
     workers: int | None = None,
     progress: bool = True,
     bos_token: str | None = None,
@@ -86,8 +81,8 @@ def train_sentencepiece(
 
     Each line of a document is a sentence. The model equals that of the sentencepiece library for the same
     sentences and options. Training is deterministic for one version of the library, on any machine. The
-    library holds all sentences in memory; `max_sentences` limits them. Text that the library would drop
-    silently is reported in `stats.notes`.
+    library holds all sentences in memory: of a large corpus, pass an iterable of some texts. Text that the
+    library would drop silently is reported in `stats.notes`.
 
     The library can't be interrupted while it trains: Ctrl-C takes effect while the text is read, or at the
     end of training. The library has one log for the whole process, which is set to errors only.
@@ -109,11 +104,8 @@ def train_sentencepiece(
         add_dummy_prefix: whether to add a space before each text.
         remove_extra_whitespaces: whether to remove whitespace at both ends of a text, and to reduce repeated
             whitespace to one space.
-        split_digits: whether pieces contain at most one digit.
         max_sentence_bytes: maximum length of a sentence, in UTF-8 bytes. Longer lines are split at
             whitespace near the limit, or else between two characters.
-        max_sentences: size of a random sample of sentences to train on; `None` for all sentences.
-        seed: seed of that sample.
         workers: number of threads of the library; `None` for 16. The default does not depend on the machine,
             because the order in which a unigram model adds scores depends on the number of threads.
         progress: whether to show the progress of reading, and that training runs, on standard error.
@@ -150,7 +142,6 @@ def train_sentencepiece(
     _check_vocab_size(vocab_size, len(named_pieces), byte_fallback)
     check_float("character_coverage", character_coverage, minimum=0.98, maximum=1)
     max_bytes = check_int("max_sentence_bytes", max_sentence_bytes, minimum=16)
-    maximum = None if max_sentences is None else check_int("max_sentences", max_sentences, minimum=1)
     library_options = {name: options[name] for name in _LIBRARY_OPTIONS} | {
         "normalization_rule_name": normalization,
         "control_symbols": [name for name in special if name not in roles.values()],
@@ -159,7 +150,6 @@ def train_sentencepiece(
         "hard_vocab_limit": False,
         **_build_role_options(roles),
     }
-    seed = check_int("seed", seed)
     corpus = open_corpus(source, ("\n", *special), _CHUNK_BYTES, safe_splits=False)
     text, seconds, start = _Text(max_bytes), {}, time.perf_counter()
     with ExitStack() as progress_display:
@@ -168,8 +158,7 @@ def train_sentencepiece(
         )
 
         def iter_sentences() -> Iterator[bytes]:
-            sentences = _read_sentences(corpus.chunks, special, text, advance)
-            yield from _measure(sentences if maximum is None else _sample(sentences, maximum, seed), text)
+            yield from _read_sentences(corpus.chunks, special, text, advance)
             seconds["reading"] = time.perf_counter() - start
             progress_display.close()
             bar = show_progress_bar("training", None, unit="models", enabled=progress)
@@ -220,6 +209,16 @@ class _Text:
     sample_nbytes: int = 0
     failure: BaseException | None = None
 
+    def measure(self, sentence: bytes) -> bytes:
+        """Measures a sentence for the library, and returns it."""
+        self.num_sentences += 1
+        self.sentence_nbytes += len(sentence)
+        self.word_hashes.update(map(hash, sentence.split()))
+        if self.sample_nbytes < _SAMPLE_BYTES:
+            self.sample.append(sentence)
+            self.sample_nbytes += len(sentence)
+        return sentence
+
     def make_notes(self) -> Iterator[str]:
         """Yields a note on the sentences, and one for each kind of change that was made."""
         yield f"sentences trained on: {self.num_sentences:,} ({self.sentence_nbytes:,} bytes)"
@@ -240,46 +239,18 @@ def _read_sentences(
         advance: callback for the number of bytes of each chunk that was read.
     """
     names = frozenset(special_tokens)
-    for chunk in chunks:
-        for part, starts_document in chunk.read():
-            segments = split_ordinary_text(part, names)
-            text.documents -= bool(segments[0]) and not starts_document  # counted with the previous chunk
-            for segment in segments:
-                if segment:
-                    text.documents += 1
-                    yield from _iter_lines(_clean_text(segment, text), text)
-        advance(chunk.read_nbytes)
-
-
-def _measure(sentences: Iterable[bytes], text: _Text) -> Iterator[bytes]:
-    """Yields sentences for the library, and measures them."""
     try:
-        for sentence in sentences:
-            text.num_sentences += 1
-            text.sentence_nbytes += len(sentence)
-            text.word_hashes.update(map(hash, sentence.split()))
-            if text.sample_nbytes < _SAMPLE_BYTES:
-                text.sample.append(sentence)
-                text.sample_nbytes += len(sentence)
-            yield sentence
+        for chunk in chunks:
+            for part, starts_document in chunk.read():
+                segments = split_ordinary_text(part, names)
+                text.documents -= bool(segments[0]) and not starts_document  # counted with the previous chunk
+                for segment in [each for each in segments if each]:
+                    text.documents += 1
+                    yield from map(text.measure, _iter_lines(_clean_text(segment, text), text))
+            advance(chunk.read_nbytes)
     except BaseException as error:
         text.failure = error
         raise
-
-
-def _sample(sentences: Iterable[bytes], maximum: int, seed: int) -> list[bytes]:
-    """Returns a uniform random sample of at most `maximum` sentences (reservoir sampling).
-
-    The same seed gives the same sample.
-    """
-    sample: list[bytes] = []
-    rng = random.Random(seed)
-    for i, sentence in enumerate(sentences):
-        if i < maximum:
-            sample.append(sentence)
-        elif (index := rng.randrange(i + 1)) < maximum:
-            sample[index] = sentence
-    return sample
 
 
 def _split_line(line: bytes, max_bytes: int) -> Iterator[bytes]:

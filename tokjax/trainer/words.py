@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.checks import check_int, check_iterable
+from tokjax._util.checks import check_int
 from tokjax._util.display import show_progress_bar
 from tokjax.bpe.chunks import Segments
 from tokjax.core.utf8 import is_encodable, to_characters
@@ -30,17 +30,16 @@ from tokjax.models.wordpiece import WordLevelTokenizer, WordPieceTokenizer, word
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 from tokjax.trainer.bpe.batched_training import Alphabet, TrainingRules, train_merges
-from tokjax.trainer.bpe.linked_symbols import Symbols
+from tokjax.trainer.bpe.linked_symbols import Symbols, drop_single
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.results import (
+    Model,
     Trained,
-    TrainingStats,
     describe_missing_pair,
-    make_stats,
+    make_result,
     measure_time,
     record_options,
-    warn_if_exhausted,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tokjax.corpus.sources import Source
-    from tokjax.models.words import WordModel
     from tokjax.pretokenize.normalization import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
@@ -56,6 +54,7 @@ WORD_LEVEL_TOKENS = ("[PAD]", "[UNK]")
 """Default special tokens of `train_word_level`."""
 WORDPIECE_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Special tokens of BERT, in the order of their ids."""
+_NOT_UTF8 = "they are not valid UTF-8"
 MAX_WORD_CHARACTERS = 100
 """Maximum length of a word. The tokenizer encodes longer ones as unknown, so training leaves them out."""
 
@@ -137,15 +136,9 @@ def train_word_level(
         selected = [word for word in ranked[: vocab_size - len(special)] if candidates[word] >= min_frequency]
         tokenizer = make([*special, *selected])
     missing = f"word left that occurs {min_frequency} or more times"
-    notes = (
-        *_format_dropped_note(words, encodable, "they are not valid UTF-8"),
-        *_format_dropped_note(encodable, candidates, "they have the name of a special token"),
-    )
-    return Trained(
-        tokenizer,
-        _make_stats(tokenizer, counts, words, seconds, vocab_size, missing, notes),
-        options | {"special_tokens": special, "pattern": counts.pattern},
-    )
+    names = "they have the name of a special token"
+    notes = _list_notes(words, (encodable, _NOT_UTF8), (candidates, names))
+    return _make_result(tokenizer, counts, words, options, seconds, missing, notes)
 
 
 def train_wordpiece(
@@ -155,7 +148,6 @@ def train_wordpiece(
     special_tokens: Sequence[str] = WORDPIECE_TOKENS,
     min_frequency: int = 2,
     limit_alphabet: int | None = 1000,
-    initial_alphabet: Sequence[str] = (),
     continuing_prefix: str = "##",
     lowercase: bool = True,
     strip_accents: bool | None = None,
@@ -190,7 +182,6 @@ def train_wordpiece(
         limit_alphabet: maximum number of distinct characters: the most frequent ones, and of equally frequent
             ones those with the lowest code points. Words with other characters are left out, which
             `stats.notes` reports. `None` keeps all characters.
-        initial_alphabet: characters that are always in the alphabet, even if they are not in the text.
         continuing_prefix: prefix of tokens that continue a word.
         lowercase: whether to convert each character to lower case.
         strip_accents: whether to remove nonspacing marks; `None` for the value of `lowercase`.
@@ -216,7 +207,6 @@ def train_wordpiece(
     >>> [token.decode() for token in trained.vocab.values()][5:]
     ['e', 'l', 'o', 'r', 's', 't', 'w', '##e', '##o', '##r', '##s', '##t', '##w', 'lo', 'low']
     """
-    initial_alphabet = list(check_iterable("initial_alphabet", initial_alphabet))
     options = record_options("wordpiece", locals())
     special = check_special_names(special_tokens)
     make = partial(
@@ -235,13 +225,15 @@ def train_wordpiece(
         mask_token=mask_token,
     )
     untrained = make(special)
-    _check_options(vocab_size, min_frequency, limit_alphabet, initial_alphabet)
-    vocab_size = int(vocab_size)
+    vocab_size = check_int("vocab_size", vocab_size, minimum=1)
+    check_int("min_frequency", min_frequency, minimum=1)
+    if limit_alphabet is not None:
+        check_int("limit_alphabet", limit_alphabet, minimum=1)
     seconds: dict[str, float] = {}
     with measure_time(seconds, "counting"):
         counts = _count_words(source, special, workers=workers, executor=executor, progress=progress)
         words = _normalize_words(counts, untrained.normalizer, "bert")
-        selected, alphabet, notes = _select_training_words(words, limit_alphabet, initial_alphabet)
+        selected, alphabet, notes = _select_training_words(words, limit_alphabet)
         inside = {character for word in selected for character in word[1:]}
         continuing = (continuing_prefix + character for character in sorted(inside))
         initial_tokens = list(dict.fromkeys([*special, *sorted(alphabet), *continuing]))
@@ -259,9 +251,9 @@ def train_wordpiece(
     ):
         token_ids = {token: id_ for id_, token in enumerate(initial_tokens)}
         merged = train_merges(
-            _make_symbols(selected, token_ids, continuing_prefix),
+            _write_words(selected, token_ids, continuing_prefix),
             num_tokens=budget,
-            rules=TrainingRules(len(initial_tokens), min_frequency, "huggingface", max_token_length=None),
+            rules=TrainingRules(len(initial_tokens), min_frequency, "huggingface"),
             advance=advance,
             alphabet=Alphabet(
                 {id_: token.encode("utf-8") for token, id_ in token_ids.items()},
@@ -270,11 +262,7 @@ def train_wordpiece(
         )
     tokenizer = make([token.decode("utf-8") for token in merged.token.values()])
     missing = describe_missing_pair(min_frequency)
-    return Trained(
-        tokenizer,
-        _make_stats(tokenizer, counts, words, seconds, vocab_size, missing, notes),
-        options | {"special_tokens": special, "pattern": counts.pattern},
-    )
+    return _make_result(tokenizer, counts, words, options, seconds, missing, notes)
 
 
 def _count_words(
@@ -308,44 +296,47 @@ def _drop_invalid_utf8(words: Mapping[str, int]) -> dict[str, int]:
     return {word: count for word, count in words.items() if is_encodable(word)}
 
 
-def _format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], reason: str) -> tuple[str, ...]:
-    """Returns a note on the words that a filter removed, or no note if it removed none.
+def _list_notes(words: Mapping[str, int], *filtered: tuple[Mapping[str, int], str]) -> tuple[str, ...]:
+    """Returns notes on the words that filters removed.
 
     Args:
-        before: word to count, before the filter.
-        after: word to count, after the filter.
-        reason: clause that says why the words were removed.
+        words: word to count, before the first filter.
+        *filtered: for each filter, the words that it left, and a clause that says why it removed others.
     """
-    num_distinct = len(before) - len(after)
-    if not num_distinct:
-        return ()
-    num_occurrences = sum(before.values()) - sum(after.values())
-    return (f"left out {num_distinct:,} distinct words ({num_occurrences:,} occurrences): {reason}",)
+    notes = []
+    for left, reason in filtered:
+        if num_distinct := len(words) - len(left):
+            occurrences = sum(words.values()) - sum(left.values())
+            notes.append(f"left out {num_distinct:,} distinct words ({occurrences:,} occurrences): {reason}")
+        words = left
+    return tuple(notes)
 
 
-def _make_stats(
-    tokenizer: WordModel,
+def _make_result(
+    tokenizer: Model,
     counts: PretokenCounts,
     words: Mapping[str, int],
+    options: dict[str, Any],
     seconds: Mapping[str, float],
-    vocab_size: int,
     missing: str,
     notes: tuple[str, ...],
-) -> TrainingStats:
-    """Makes the statistics of training. Encodes each distinct word once to count the tokens of the text."""
+) -> Trained[Model]:
+    """Makes the result of training. Encodes each distinct word once to count the tokens of the text."""
     encoded = tokenizer.encode_segments(Segments(list(words), hold_bytes=True), sources=False)
-    return make_stats(
+    return make_result(
+        tokenizer,
         counts,
+        options | {"pattern": counts.pattern},
         seconds,
         num_unique=len(words),
         num_tokens=int(np.diff(encoded.splits) @ np.fromiter(words.values(), np.int64, len(words))),
-        exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing),
+        missing=missing,
         notes=notes,
     )
 
 
 def _select_training_words(
-    words: dict[str, int], limit: int | None, initial_alphabet: Sequence[str]
+    words: dict[str, int], limit: int | None
 ) -> tuple[dict[str, int], set[str], tuple[str, ...]]:
     """Removes words that are not UTF-8, too long, or have a character outside the alphabet.
 
@@ -355,32 +346,28 @@ def _select_training_words(
     """
     decodable = _drop_invalid_utf8(words)
     short = {word: count for word, count in decodable.items() if len(word) <= MAX_WORD_CHARACTERS}
-    alphabet = _select_alphabet(short, limit, initial_alphabet)
+    alphabet = _select_alphabet(short, limit)
     selected = {word: count for word, count in short.items() if alphabet.issuperset(word)}
-    notes = (
-        *_format_dropped_note(words, decodable, "they are not valid UTF-8"),
-        *_format_dropped_note(decodable, short, f"they have more than {MAX_WORD_CHARACTERS} characters"),
-        *_format_dropped_note(
-            short, selected, f"they have a character outside the alphabet of {len(alphabet):,}"
-        ),
+    notes = _list_notes(
+        words,
+        (decodable, _NOT_UTF8),
+        (short, f"they have more than {MAX_WORD_CHARACTERS} characters"),
+        (selected, f"they have a character outside the alphabet of {len(alphabet):,}"),
     )
     return selected, alphabet, notes
 
 
-def _select_alphabet(words: Mapping[str, int], limit: int | None, initial: Sequence[str]) -> set[str]:
-    """Returns the initial characters and the most frequent others, up to `limit` characters."""
+def _select_alphabet(words: Mapping[str, int], limit: int | None) -> set[str]:
+    """Returns the most frequent characters, up to `limit`."""
     frequencies: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
             frequencies[character] += count
-    ranked = sorted(
-        frequencies.keys() - set(initial), key=lambda character: (-frequencies[character], character)
-    )
-    budget = len(ranked) if limit is None else max(limit - len(set(initial)), 0)
-    return {*initial, *ranked[:budget]}
+    ranked = sorted(frequencies, key=lambda character: (-frequencies[character], character))
+    return set(ranked[:limit])
 
 
-def _make_symbols(words: Mapping[str, int], token_ids: Mapping[str, int], prefix: str) -> Symbols:
+def _write_words(words: Mapping[str, int], token_ids: Mapping[str, int], prefix: str) -> Symbols:
     """Converts words to the ids of their characters, with the prefix for all but the first character.
 
     Characters are looked up once each, not once per occurrence.
@@ -397,22 +384,4 @@ def _make_symbols(words: Mapping[str, int], token_ids: Mapping[str, int], prefix
         for start in ("", prefix)
     )
     ids = np.where(is_first, first_ids.take(inverse), inside_ids.take(inverse))
-    is_long = lengths > 1
-    return Symbols(
-        ids[np.repeat(is_long, lengths)],
-        lengths[is_long],
-        counts[is_long],
-        int(counts[~is_long].sum()),
-    )
-
-
-def _check_options(
-    vocab_size: int, min_frequency: int, limit_alphabet: int | None, initial_alphabet: Sequence[str]
-) -> None:
-    check_int("vocab_size", vocab_size, minimum=1)
-    check_int("min_frequency", min_frequency, minimum=1)
-    if limit_alphabet is not None:
-        check_int("limit_alphabet", limit_alphabet, minimum=1)
-    for character in initial_alphabet:
-        if not isinstance(character, str) or len(character) != 1 or not is_encodable(character):
-            raise InvalidArgumentError(f"initial_alphabet must contain single characters, not {character!r}")
+    return drop_single(ids, lengths, counts)

@@ -306,7 +306,7 @@ class HuggingFaceTokenizer(JoiningModel):
         characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         # Offsets can exceed the text where the model adds a suffix to words, so they are clipped.
         spans = find_character_starts(text).take(characters, mode="clip") + 1
-        return separate_spans(spans, ids, self.span_bytes, self.prefix_ids, text) - 1
+        return separate_spans(spans, ids, self.span_bytes.__getitem__, self.prefix_ids, text) - 1
 
     @cached_property
     def prefix_ids(self) -> frozenset[int]:

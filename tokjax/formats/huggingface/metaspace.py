@@ -38,6 +38,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, get_args
 
 from tokjax.core.utf8 import is_encodable
+from tokjax.core.vocabulary import AddedToken
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import parts
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
@@ -46,8 +47,6 @@ from tokjax.models.metaspace import BYTE_FORMS, METASPACE, MetaspaceBPE
 from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
 from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
-from tokjax.models.unigram_viterbi import MAX_SCORE
-from tokjax.models.unigram_words import NormalizedToken
 from tokjax.pretokenize.aligned_text import PREPENDING, StepNormalizer
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
 
@@ -313,22 +312,33 @@ def _parse_unigram_vocabulary(
     roles: Mapping[Role, str],
     pieces: Sequence[tuple[str, float]],
     normalizer: StepNormalizer,
-) -> tuple[Vocabulary, tuple[tuple[str, NormalizedToken], ...]]:
+) -> tuple[Vocabulary, tuple[tuple[str, int, AddedToken], ...]]:
     """Returns the vocabulary, and the added tokens that are matched in normalized text."""
     forms = {piece: id_ for id_, (piece, _) in enumerate(pieces)}
     tokens = contents.get("added_tokens") or []
     parts.check_added_ids(tokens, forms)
-    later = [token for token in tokens if normalizer.types and parts.get_flag(token, "normalized")]
-    verbatim = [token for token in tokens if not (normalizer.types and parts.get_flag(token, "normalized"))]
-    added = parts.parse_added_tokens({"added_tokens": verbatim}, normalizer=None)
-    normalized = _parse_normalized_tokens(later, normalizer)
-    later_ids = {name: token.id for name, token in normalized}
+    in_text, in_normalized = (
+        [
+            token
+            for token in tokens
+            if (bool(normalizer.types) and parts.get_flag(token, "normalized")) == flag
+        ]
+        for flag in (False, True)
+    )
+    added = parts.parse_added_tokens({"added_tokens": in_text}, normalizer=None)
+    later = parts.parse_added_tokens({"added_tokens": in_normalized}, normalizer=None)
+    later_ids = later.special | later.ordinary
+    for name in later_ids:
+        if normalizer.normalize_string(name) != name or any(c in WHITE_SPACE or c == METASPACE for c in name):
+            raise parts.RequiresLibraryError(f"the added token {name!r} is matched in normalized text")
     all_added = added._replace(ordinary=added.ordinary | later_ids)
-    unmatched = {token["content"]: token["id"] for token in later if parts.get_flag(token, "special")}
-    unmatched |= parts.find_unmatched_tokens(contents, forms, all_added)
+    unmatched = later.special | parts.find_unmatched_tokens(contents, forms, all_added)
     special = added.special | unmatched
     ordinary = {form: id_ for form, id_ in (forms | later_ids).items() if form not in special}
-    return parts.build_vocabulary(contents, roles, ordinary, added, unmatched), normalized
+    return (
+        parts.build_vocabulary(contents, roles, ordinary, added, unmatched),
+        tuple((name, later_ids[name], later.flags.get(name, AddedToken())) for name in sorted(later_ids)),
+    )
 
 
 def _parse_pieces(model: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
@@ -342,8 +352,6 @@ def _parse_pieces(model: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     if not all(pieces) or not is_encodable("".join(pieces)):
         raise parts.RequiresLibraryError("a piece is empty, or has a lone surrogate")
     scores = [round_like_library(score) for _, score in model["vocab"]]
-    if not all(abs(score) <= MAX_SCORE for score in scores):
-        raise parts.RequiresLibraryError("a score of its model is too large")
     return tuple(zip(pieces, scores, strict=True))
 
 
@@ -389,33 +397,14 @@ def _is_inert(character: str) -> bool:
     return not (is_space or attaches(character) or re.match(f"[{PREPENDING}]", character))
 
 
-def _parse_normalized_tokens(
-    tokens: Sequence[Mapping[str, Any]], normalizer: StepNormalizer
-) -> tuple[tuple[str, NormalizedToken], ...]:
-    """Returns the added tokens that are matched in normalized text."""
-    for token in tokens:
-        name = token["content"]
-        if normalizer.normalize_string(name) != name or any(c in WHITE_SPACE or c == METASPACE for c in name):
-            raise parts.RequiresLibraryError(f"the added token {name!r} is matched in normalized text")
-        if parts.get_flag(token, "single_word"):
-            raise parts.RequiresLibraryError(f"the added token {name!r} has single_word=True")
-    return tuple(
-        (
-            token["content"],
-            NormalizedToken(token["id"], parts.get_flag(token, "lstrip"), parts.get_flag(token, "rstrip")),
-        )
-        for token in tokens
-    )
-
-
 def build_unigram(tokenizer: Unigram) -> dict[str, Any]:
     """Builds the parts of a definition."""
     vocabulary, steps = tokenizer.vocabulary, json.loads(tokenizer.steps)
     split = _build_metaspace_step(tokenizer.prepends)
     splits = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, split]}
     normalized = [
-        parts.build_added_token(vocabulary, name, token.id, token, normalized=True)
-        for name, token in tokenizer.normalized_tokens
+        parts.build_added_token(vocabulary, name, id_, options, normalized=True)
+        for name, id_, options in tokenizer.normalized_tokens
     ]
     return {
         "added_tokens": sorted([*parts.build_added_tokens(vocabulary), *normalized], key=itemgetter("id")),

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.byte_bpe import TrimOffsets
-    from tokjax.models.unigram_words import NormalizedToken
 
 
 logger = logging.getLogger("tokjax")
@@ -520,7 +519,7 @@ def build_added_token(
     vocabulary: Vocabulary,
     name: str,
     id_: int,
-    flags: AddedToken | NormalizedToken | None,
+    flags: AddedToken | None,
     *,
     normalized: bool = False,
 ) -> dict[str, Any]:

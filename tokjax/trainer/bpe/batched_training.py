@@ -42,7 +42,7 @@ from tokjax.trainer.bpe.frequent_segments import (
     find_merges_of_pair,
 )
 from tokjax.trainer.bpe.linked_symbols import RIGHT, FormedPairs, LinkedPretokens, make_pair_key
-from tokjax.trainer.bpe.pair_table import GroupedPairs, PairTable, group_byte_pairs, group_pairs
+from tokjax.trainer.bpe.pair_table import GroupedPairs, PairTable, group_pairs
 from tokjax.trainer.bpe.segment_merging import SegmentMerger
 
 if TYPE_CHECKING:
@@ -93,13 +93,11 @@ class TrainingRules(NamedTuple):
         first_id: id of the first new token. The ids of the alphabet are lower.
         min_frequency: minimum count of a pair that is merged.
         tie_break: which of several equally frequent pairs is merged first.
-        max_token_length: maximum length of a merged token in bytes; `None` for no limit.
     """
 
     first_id: int
     min_frequency: int
     tie_break: TieBreak
-    max_token_length: int | None
 
 
 @dataclass
@@ -216,7 +214,7 @@ class _Merger:
     def _merge_in_order(self, pairs: FrequentPairs, segments: FrequentSegments, limit: int) -> int:
         """Merges pairs as long as they are frequent. Returns the number of new tokens."""
         keys, counts = pairs.keys.tolist(), pairs.counts.tolist()
-        merger = SegmentMerger(segments, keys, counts, pairs.minimum, self._tie_keys, self._is_short_enough)
+        merger = SegmentMerger(segments, keys, counts, pairs.minimum, self._tie_keys)
         first_new, stop = self._next_id, self._next_id + limit
         has_existing = False
 
@@ -256,8 +254,7 @@ class _Merger:
             merges: the merges.
             first_new: the lowest id of the new symbols; `None` if one of them existed already.
         """
-        formed = self._select_short_pairs(self.pretokens.merge(merges, first_new))
-        self._pairs.add(formed, may_exist=first_new is None)
+        self._pairs.add(self.pretokens.merge(merges, first_new), may_exist=first_new is None)
 
     def _record(self, left: int, right: int) -> tuple[int, bool]:
         """Records a merge.
@@ -284,24 +281,8 @@ class _Merger:
 
     def _group_all_pairs(self) -> GroupedPairs:
         at = self.pretokens.find_pair_positions()
-        # Symbols below 256 fit in 8 bits, as the bytes at the start of training do.
-        if max(self.result.token, default=0) < 256 and self._rules.max_token_length is None:
-            return group_byte_pairs(self.pretokens, at)
         keys = make_pair_key(self.pretokens.symbol[at], self.pretokens.symbol[at + 1])
-        return group_pairs(self._select_short_pairs(FormedPairs(keys, at, self.pretokens.get_weights(at))))
-
-    def _select_short_pairs(self, formed: FormedPairs) -> FormedPairs:
-        """Selects the pairs that `max_token_length` allows."""
-        if self._rules.max_token_length is None:
-            return formed
-        # The length is computed in Python, so once for each different pair and not for each position.
-        pairs, which = np.unique(formed.keys, return_inverse=True)
-        fits = np.fromiter(map(self._is_short_enough, pairs.tolist()), bool, len(pairs))[which]
-        return formed.take(fits)
-
-    def _is_short_enough(self, key: int) -> bool:
-        maximum = self._rules.max_token_length
-        return maximum is None or len(self._join(key >> ID_BITS, key & RIGHT)) <= maximum
+        return group_pairs(FormedPairs(keys, at, self.pretokens.get_weights(at)))
 
 
 def _are_too_long(segments: FrequentSegments) -> bool:

@@ -78,11 +78,22 @@ class Symbols(NamedTuple):
     num_single: int
 
 
+def drop_single(ids: Ids, lengths: NDArray[np.int64], counts: NDArray[np.int64]) -> Symbols:
+    """Returns the symbols of pre-tokens without those that are one symbol.
+
+    Args:
+        ids: the symbols of all pre-tokens, concatenated, `int32`, shape `(symbols,)`.
+        lengths: number of symbols of each pre-token, `int64`, shape `(pretokens,)`.
+        counts: number of occurrences of each pre-token in the corpus, `int64`, shape `(pretokens,)`.
+    """
+    is_long = lengths > 1
+    num_single = int(counts[~is_long].sum())
+    return Symbols(ids[np.repeat(is_long, lengths)], lengths[is_long], counts[is_long], num_single)
+
+
 def make_symbols(counts: PretokenCounts) -> Symbols:
     """Returns the bytes of counted pre-tokens as symbols."""
-    long = counts.lengths > 1
-    ids = counts.data[np.repeat(long, counts.lengths)].astype(np.int32)
-    return Symbols(ids, counts.lengths[long], counts.counts[long], int(counts.counts[~long].sum()))
+    return drop_single(counts.data.astype(np.int32), counts.lengths, counts.counts)
 
 
 class PairPositions(NamedTuple):

@@ -29,11 +29,9 @@ import numpy as np
 from tokjax.core.ragged import argsort_integers, concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer.bpe.linked_symbols import (
-    POSITION_BITS,
     RIGHT,
     FormedPairs,
     PairPositions,
-    make_pair_key,
     sum_groups,
 )
 
@@ -44,11 +42,6 @@ if TYPE_CHECKING:
 
 _MAX_PROMOTED = 4000
 """Approximate number of waiting pairs that become active together."""
-_BLOCK_POSITIONS = 1 << 20
-"""Number of positions of pairs of bytes that are counted together."""
-_HIGH_FACTOR = 8
-"""When the lower limit of the searched bounds is lowered, this many times the requested pairs are above
-it."""
 
 
 class _Pairs(NamedTuple):
@@ -105,31 +98,6 @@ def _sort_by_key(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     shortened <<= id_bits
     shortened |= right
     return argsort_integers(shortened, 2 * id_bits)
-
-
-def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
-    """Groups positions of pairs of bytes like `group_pairs`, but faster: there are few such pairs."""
-    symbols = pretokens.symbol.astype(np.uint8)
-    all_pairs = symbols[:-1].astype(np.uint16) << 8
-    all_pairs |= symbols[1:]
-    pairs = all_pairs.take(at)
-    # The key has 16 bits, so counting replaces the summation over sorted positions. It is done in blocks,
-    # because `bincount` converts its arguments to 64 bits, and new memory is slow.
-    length, bound = np.zeros(1 << 16, np.int64), np.zeros(1 << 16)
-    for start in range(0, len(at), _BLOCK_POSITIONS):
-        block = slice(start, start + _BLOCK_POSITIONS)
-        length += np.bincount(pairs[block], minlength=1 << 16)
-        bound += np.bincount(pairs[block], pretokens.get_weights(at[block]), minlength=1 << 16)
-    present = np.flatnonzero(length)
-    keys = make_pair_key((present >> 8).astype(np.int32), (present & 0xFF).astype(np.int32))
-    packed = pairs.astype(np.int64)
-    packed <<= POSITION_BITS
-    packed |= at
-    packed.sort()
-    packed &= (1 << POSITION_BITS) - 1
-    return GroupedPairs(
-        keys, bound.take(present).astype(np.int64), length.take(present), packed.astype(np.int32)
-    )
 
 
 class FrequentPairs(NamedTuple):
@@ -189,8 +157,6 @@ class PairTable:
         self._waiting = [_make_empty_pairs()]
         self._threshold = np.iinfo(np.int64).max
         """Minimum bound of an active pair when it became active. All waiting pairs have lower bounds."""
-        self._high = self._threshold
-        """Lower limit of the bounds that are searched. Most active pairs are below it and are skipped."""
         self._add(pairs)
 
     def add(self, formed: FormedPairs, *, may_exist: bool = False) -> None:
@@ -264,26 +230,9 @@ class PairTable:
         Returns:
             Their rows, all or none of equal bounds, and a bound that no other row reaches.
         """
-        high = np.flatnonzero(self._active.bound >= self._high)
-        if len(high) < top and self._high > self._threshold:
-            self._lower_high(top)
-            high = np.flatnonzero(self._active.bound >= self._high)
-        if len(high) <= top:
-            return high, self._high
-        bounds = self._active.bound.take(high)
-        minimum = np.partition(bounds, len(high) - top)[len(high) - top]
-        return high.take(np.flatnonzero(bounds >= minimum)), int(minimum)
-
-    def _lower_high(self, top: int) -> None:
-        """Lowers the limit of the searched bounds, far enough for several steps."""
-        # Merged pairs are removed here and in `_promote`, since removing them in each step would copy the
-        # table.
-        self._active = self._active.take(np.flatnonzero(self._active.bound))
         bounds = self._active.bound
-        limit = min(_HIGH_FACTOR * top, len(bounds))
-        self._high = max(
-            int(np.partition(bounds, len(bounds) - limit)[len(bounds) - limit]), self._threshold, 1
-        )
+        minimum = max(int(np.partition(bounds, -top)[-top]), self._threshold)
+        return np.flatnonzero(bounds >= minimum), minimum
 
     def _promote(self) -> bool:
         """Makes the most frequent waiting pairs active. Returns whether any pair is left."""

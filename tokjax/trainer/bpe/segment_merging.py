@@ -49,7 +49,6 @@ class SegmentMerger:
         minimum: the count that makes a pair frequent.
         tie_keys: the tie-break key of each id. Among equally frequent pairs, the pair with the lower keys is
             merged first.
-        may_merge: function that returns whether a pair may be merged at all.
 
     Attributes:
         merged: the id that each merged pair became, by its key.
@@ -63,13 +62,11 @@ class SegmentMerger:
         counts: list[int],
         minimum: int,
         tie_keys: Mapping[int, Any],
-        may_merge: Callable[[int], bool],
     ) -> None:
         self.merged: dict[int, int] = {}
         self.rare: dict[int, int] = {}
         self._minimum = minimum
         self._tie_keys = tie_keys
-        self._may_merge = may_merge
         self._alone_counts = dict(zip(keys, segments.alone_counts.tolist(), strict=True))
         self._link(segments.distinct)
         # The queue has two parts: the frequent pairs of the beginning, sorted once, and a heap of those that
@@ -112,7 +109,7 @@ class SegmentMerger:
         """Adds the pairs that a merge has formed to the queue, if they are frequent."""
         for key, positions in formed.items():
             count = sum(map(self._weight.__getitem__, positions))
-            if count >= self._minimum and self._may_merge(key):
+            if count >= self._minimum:
                 self._positions[key] = positions
                 entry = (-count, self._tie_keys[key >> ID_BITS], self._tie_keys[key & RIGHT], key)
                 heapq.heappush(self._heap, entry)

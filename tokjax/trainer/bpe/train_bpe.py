@@ -31,16 +31,15 @@ from tokjax.models.vocabulary_changes import map_old_ids
 from tokjax.pretokenize.patterns import make_pattern_splitter, split_alike
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.trainer.bpe.batched_training import Alphabet, TieBreak, TrainingRules, train_merges
-from tokjax.trainer.bpe.linked_symbols import Symbols, make_symbols
+from tokjax.trainer.bpe.linked_symbols import Symbols, drop_single, make_symbols
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.results import (
     Trained,
     describe_missing_pair,
-    make_stats,
+    make_result,
     measure_time,
     record_options,
-    warn_if_exhausted,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ def train_bpe(
     special_tokens: Sequence[str] | None = None,
     pattern: Pattern | None = None,
     min_frequency: int = 1,
-    max_token_length: int | None = None,
     tie_break: TieBreak = "lexicographic",
     workers: int | None = None,
     executor: Executor | None = None,
@@ -90,9 +88,6 @@ def train_bpe(
         pattern: the split pattern, as in `byte_level_bpe`. Pairs are merged only inside of pre-tokens. `None`
             for the pattern of the counts, or `"gpt2"`.
         min_frequency: minimum count of a pair that is merged.
-        max_token_length: maximum length of a merged token in bytes; `None` for no limit. (Without a limit,
-            tokens can grow up to the longest pre-token, and memory with them. In Hugging Face's trainer,
-            tokens are shorter than the limit, but pairs of bytes are always allowed.)
         tie_break: which of several equally frequent pairs is merged first: `"lexicographic"` for the greatest
             pair of byte strings, `"huggingface"` for the choice of Hugging Face's trainer.
         workers: number of workers, as in `count_pretokens`.
@@ -150,7 +145,6 @@ def continue_bpe(
     vocab_size: int,
     pattern: Pattern | None = None,
     min_frequency: int = 1,
-    max_token_length: int | None = None,
     tie_break: TieBreak = "lexicographic",
     workers: int | None = None,
     executor: Executor | None = None,
@@ -170,7 +164,6 @@ def continue_bpe(
         pattern: the split pattern of the new tokenizer; `None` for that of `tokenizer`. A pattern that does
             not split at spaces makes tokens of several words, as the second stage of SuperBPE does.
         min_frequency: as in `train_bpe`.
-        max_token_length: as in `train_bpe`, for new tokens.
         tie_break: as in `train_bpe`. With `"huggingface"`, of equally frequent pairs the one with the lower
             ids is merged first.
         workers: as in `train_bpe`.
@@ -264,16 +257,17 @@ def _train(
             alphabet=Alphabet({id_: token for token, id_ in initial.vocabulary.ordinary.items()}),
         )
     tokenizer = _append_merges(initial, merged)
-    missing = describe_missing_pair(rules.min_frequency, rules.max_token_length)
-    stats = make_stats(
+    missing = describe_missing_pair(rules.min_frequency)
+    return make_result(
+        tokenizer,
         counts,
+        options | {"pattern": initial.pattern},
         seconds,
         num_unique=len(counts),
         num_tokens=merged.num_tokens,
-        exhausted=warn_if_exhausted(tokenizer.vocabulary, options["vocab_size"], missing),
+        missing=missing,
+        merges=merged.merges,
     )
-    resolved = {"special_tokens": list(initial.vocabulary.special), "pattern": initial.pattern}
-    return Trained(tokenizer, stats, options | resolved, merged.merges)
 
 
 def _resolve_counts(
@@ -315,11 +309,9 @@ def _encode_counts(tokenizer: ByteLevelBPE, counts: PretokenCounts) -> Symbols:
     for start in range(0, len(times), _PRETOKENS_PER_BATCH):
         indices = np.arange(start, min(start + _PRETOKENS_PER_BATCH, len(times)))
         [encoded] = cache.encode([concatenate_pretokens([pretokens.take(indices)])])
+        ids.append(encoded.ids)
         lengths.append(encoded.counts.astype(np.int64))
-        ids.append(encoded.ids.take(np.flatnonzero(np.repeat(encoded.counts > 1, encoded.counts))))
-    all_lengths = np.concatenate(lengths)
-    is_long = all_lengths > 1
-    return Symbols(np.concatenate(ids), all_lengths[is_long], times[is_long], int(times[~is_long].sum()))
+    return drop_single(np.concatenate(ids), np.concatenate(lengths), times)
 
 
 def _append_merges(tokenizer: ByteLevelBPE, merged: MergeResult) -> ByteLevelBPE:
@@ -367,8 +359,5 @@ def _compute_num_merges(vocab_size: int, minimum: int, needed_for: str) -> int:
 def _make_rules(first_id: int, options: Mapping[str, Any]) -> TrainingRules:
     """Returns the rules of training after a check of the options."""
     minimum = check_int("min_frequency", options["min_frequency"], minimum=1)
-    longest, tie_break = options["max_token_length"], options["tie_break"]
-    if longest is not None:
-        longest = check_int("max_token_length", longest, minimum=1)
-    check_choice("tie_break", tie_break, get_args(TieBreak))
-    return TrainingRules(first_id, minimum, tie_break, longest)
+    check_choice("tie_break", options["tie_break"], get_args(TieBreak))
+    return TrainingRules(first_id, minimum, options["tie_break"])
