@@ -97,18 +97,19 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
     """Returns the tables of the device for those of the host, with the classes of the automaton."""
     automaton = tables.automaton
     count = automaton.num_classes
-    sizes = {class_: size for class_, (size, joins) in tables.groups.items() if not joins.any()}
-    period = math.lcm(*sizes.values())
-    groups = np.full((count, period + BITS), UNDECIDED, np.uint8)
+    sizes = {int(tables.automaton_class[class_]): size for class_, size in tables.groups.items()}
+    # Only runs that start a pre-token after any other class are split into groups.
+    starts = np.all(tables.windows == STARTS, axis=(0, 3)) | np.eye(count, dtype=bool)
+    sizes = {class_: size for class_, size in sizes.items() if starts[:, class_].all()}
+    groups = np.full((count, math.lcm(*sizes.values()) + BITS), UNDECIDED, np.uint8)
     for class_, size in sizes.items():
-        groups[tables.automaton_class[class_]] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
-    windows = tables.windows.copy()
+        groups[class_] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
     # Within a run, the class after the run is looked up only if the next class does not decide.
-    next_is_own = np.einsum("abcc->abc", windows[:, :, :, 0])[..., None]
-    windows[:, :, :, 1] = np.where(next_is_own == UNDECIDED, windows[:, :, :, 1], next_is_own)
+    by_next = np.einsum("abcc->abc", tables.windows)[..., None]
+    by_run = np.where(by_next == UNDECIDED, np.einsum("bccd->bcd", tables.run_windows), by_next)
     return SplitTables(
         automaton.class_of_code,
-        windows,
+        np.stack([tables.windows, by_run], axis=3),
         tables.left_windows,
         groups if sizes else None,
         automaton.next_state.astype(np.int32),
