@@ -101,9 +101,10 @@ def measure_stage_seconds(
     chunks = list(
         group_segments(as_segments(texts), CHUNK_CHARACTERS, pre_tokenizer.find_split)
     )
-    cache.insert(
-        [cache.find(split_pieces(pieces, pre_tokenizer).pretokens) for pieces in chunks]
-    )
+    for _ in cache.encode(
+        split_pieces(pieces, pre_tokenizer).pretokens for pieces in chunks
+    ):
+        pass  # inserts the pre-tokens
     rounds = [
         [_time_stages(pieces, pre_tokenizer, cache) for pieces in chunks]
         for _ in range(_ROUNDS)
@@ -118,9 +119,9 @@ def _time_stages(
     times = [time.perf_counter()]
     pretokens = split_pieces(pieces, pre_tokenizer).pretokens
     times.append(time.perf_counter())
-    lookup = cache.find(pretokens)
+    values = cache.entries.tables.find(pretokens)
     times.append(time.perf_counter())
-    cache.get_ids(lookup)
+    cache.entries.pool.expand(values)
     times.append(time.perf_counter())
     return [end - begin for begin, end in pairwise(times)]
 

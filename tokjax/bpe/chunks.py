@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
+from tokjax.bpe.hash_tables import PADDING_BYTES, Pretokens
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import encode_segment, find_character_starts, from_characters, to_characters
 from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
@@ -206,8 +206,8 @@ def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
     """
     pieces, encoded = encode_pieces(pieces)
     bounds = make_row_splits(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1)
-    text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
-    starts, stops = pre_tokenizer.find_bounds(text[:-MAX_PRETOKEN_BYTES], pieces, bounds[1:] - 1)
+    text = b"\n".join([*encoded, bytes(PADDING_BYTES)])  # followed by zeros, as `Pretokens` requires
+    starts, stops = pre_tokenizer.find_bounds(text[:-PADDING_BYTES], pieces, bounds[1:] - 1)
     pretokens = Pretokens(np.frombuffer(text, np.uint8), starts, stops - starts)
     return Chunk(pretokens, np.searchsorted(starts, bounds[1:]), bounds[:-1])
 

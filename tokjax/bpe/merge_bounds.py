@@ -34,14 +34,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.hash_tables import (
-    ABSENT,
-    HashTable,
-    HashTables,
-    Pretokens,
-    can_hold,
-    make_pretokens,
-)
+from tokjax.bpe.hash_tables import ABSENT, HashTable, HashTables, Pretokens, make_pretokens
+from tokjax.bpe.merge_rules import LONG_TOKEN
 from tokjax.core.ragged import argsort_integers, concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 
@@ -290,10 +284,10 @@ def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
     tokens = list(symbols)
     pretokens = make_pretokens(tokens)
     ids = np.fromiter(symbols.values(), np.int64, len(symbols))
-    is_in_tables = can_hold(pretokens)
-    if not is_in_tables.all():
-        rows = np.flatnonzero(is_in_tables)
-        pretokens, ids = pretokens.take(rows), ids.take(rows)
+    is_long = pretokens.lengths > LONG_TOKEN
+    if is_long.any():
+        short = np.flatnonzero(~is_long)
+        pretokens, ids = pretokens.take(short), ids.take(short)
     tables = HashTables(pretokens, ids)
     num_splits = pretokens.lengths - 1
     rows = np.repeat(np.arange(len(num_splits)), num_splits)
@@ -306,10 +300,10 @@ def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
             np.int32
         ),
     )
-    if is_in_tables.all():
+    if not is_long.any():
         return by_arrays
-    # The hash tables hold neither very long tokens nor zero bytes. These tokens are split in Python.
-    others = [tokens[row] for row in np.flatnonzero(~is_in_tables).tolist()]
+    # Long tokens are split where a part can be a token.
+    others = [tokens[row] for row in np.flatnonzero(is_long).tolist()]
     sizes = sorted(set(map(len, tokens)))
     triples = [
         (symbols[token], symbols.get(token[:split], ABSENT), symbols.get(token[split:], ABSENT))
