@@ -47,7 +47,7 @@ def test_hash_slots_differ_per_table():
     for _ in range(3):
         table = HashTable(1)
         table.add(keys, np.zeros(99, np.int64))
-        orders.add(tuple(np.flatnonzero(table._slots.rows[:, 0]).tolist()))
+        orders.add(tuple(np.flatnonzero(table._rows[:, 0]).tolist()))
     assert len(orders) == 3
 
 

@@ -2,21 +2,21 @@
 
 The key of a pre-token is its bytes, as one or two 64-bit numbers, so no string is created. Pre-tokens of up
 to 7 and of up to 15 bytes have separate tables. Bytes after the end of the pre-token are zero, but the last
-one, which is the length plus 1: zero bytes can be part of a pre-token. The key of a longer pre-token is a hash of
-its bytes, which are stored, and compared; see `LongPretokens`.
+one, which is the length plus 1: zero bytes can be part of a pre-token. The key of a longer pre-token is a
+hash of its bytes, which are stored, and compared; see `LongPretokens`.
 
 A table uses open addressing with linear probing. The first slot of a key is given by the highest bits of the
 key times a random odd factor. With 16 slots and the factor 0x9E3779B97F4A7C15::
 
     pre-token   key                  first slot   slot
-    low         0300000000776f6c         10        10
-    new         030000000077656e         11        11
-    est         0300000000747365         11        12     slot 11 holds another key
-    lowest      0600747365776f6c         15        15
+    low         0400000000776f6c         11        11
+    new         040000000077656e         12        12
+    newer       060000726577656e         13        13
+    est         0400000000747365         13        14     slot 13 holds another key
 
 A lookup reads the first slots of all keys at once. The keys that were not there look at their next slot,
 again all at once, until each of them is found or meets a free slot. The four keys are inserted together:
-`new` gets slot 11 because it is before `est`.
+`newer` gets slot 13 because it is before `est`.
 
 See docs/performance.md, section "Hash table".
 """
@@ -48,50 +48,12 @@ _SLOTS_PER_KEY = 2
 """Minimum number of slots for each key. The sparser a table, the fewer keys need a second look."""
 
 
-class _Slots:
-    """The slots of a table: one row per slot, with the columns of the key and then the value.
-
-    A slot is free if its first column is 0, whatever its value is. The first column of a slot is written
-    last. So a thread that looks up a key while another thread writes it does not find the key.
-    """
-
-    def __init__(self, rows: NDArray[np.uint64]) -> None:
-        self.rows = rows
-        self.shift = np.uint64(65 - len(rows).bit_length())
-        self.mask = len(rows) - 1
-        # The rows as records, so that `compare` takes each row as one item.
-        self._records = rows.view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the rows as they are now: a protocol with separate buffers would read them later."""
-        return _Slots, (self.rows.copy(),)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def compare(self, at: NDArray[np.int64], keys: Keys) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Compares keys with the keys in the given slots.
-
-        Args:
-            at: the slot for each key, `int64`, shape `(keys,)`.
-            keys: the keys.
-
-        Returns:
-            Whether each slot holds the key, and the rows of the slots.
-        """
-        rows = self._records.take(at, mode="clip").view(np.int64).reshape(len(at), self.rows.shape[1])
-        same: NDArray[np.bool_] = rows[:, 0] == keys[:, 0].view(np.int64)
-        for i in range(1, keys.shape[1]):
-            same &= rows[:, i] == keys[:, i].view(np.int64)
-        return same, rows
-
-
-def _make_free_slots(bits: int, columns: int) -> _Slots:
-    return _Slots(np.zeros((1 << bits, columns + 1), np.uint64))
-
-
 class HashTable:
     """Hash table from keys of a fixed width to 64-bit values. Reading takes no lock.
+
+    There is one row for each slot, with the columns of the key and then the value. A slot is free if its
+    first column is 0, whatever its value is. The first column of a slot is written last. So a thread that
+    looks up a key while another thread writes it does not find the key.
 
     Args:
         columns: number of 64-bit numbers in a key.
@@ -102,7 +64,7 @@ class HashTable:
         # The factors are random for each table, so nobody can construct a text whose pre-tokens all have the
         # same first slot.
         self._factors = [np.uint64(int.from_bytes(os.urandom(8), "little") | 1) for _ in range(columns)]
-        self._slots = _make_free_slots((_SLOTS_PER_KEY * capacity).bit_length(), columns)
+        self._rows = np.zeros((1 << (_SLOTS_PER_KEY * capacity).bit_length(), columns + 1), np.uint64)
         self._used = 0
         self._lock = ThreadLock()
 
@@ -113,25 +75,29 @@ class HashTable:
     def copy(self) -> HashTable:
         """Returns a table that does not change with this one."""
         copied = copy.copy(self)
-        copied._slots = _Slots(self._slots.rows.copy())
+        copied._rows = self._rows.copy()
         return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields, with the rows as they are now: they may be pickled later."""
+        return vars(self) | {"_rows": self._rows.copy()}
 
     @property
     def nbytes(self) -> int:
         """Minimum memory for this number of keys, in bytes. The table takes up to twice as much."""
-        return self._used * _SLOTS_PER_KEY * self._slots.rows.itemsize * (len(self._factors) + 1)
+        return self._used * _SLOTS_PER_KEY * self._rows.itemsize * self._rows.shape[1]
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
         """Returns the value of each key, `ABSENT` for keys that are not in the table."""
-        slots = self._slots
-        at = self._compute_first_slots(slots, keys)
-        same, rows = slots.compare(at, keys)
+        table = self._rows
+        at = self._compute_first_slots(table, keys)
+        same, rows = _compare(table, at, keys)
         values: NDArray[np.int64] = np.where(same, rows[:, -1], ABSENT)
         undecided = np.flatnonzero((rows[:, 0] != 0) & ~same)
         remaining = undecided
         while len(remaining):  # these keys look at their next slots, until they are found or meet a free one
-            at, keys = at.take(undecided) + 1 & slots.mask, keys.take(undecided, axis=0)
-            same, rows = slots.compare(at, keys)
+            at, keys = at.take(undecided) + 1 & len(table) - 1, keys.take(undecided, axis=0)
+            same, rows = _compare(table, at, keys)
             values[remaining] = np.where(same, rows[:, -1], ABSENT)
             undecided = np.flatnonzero((rows[:, 0] != 0) & ~same)
             remaining = remaining.take(undecided)
@@ -146,9 +112,9 @@ class HashTable:
         """
         with self._lock.current:
             needed = _SLOTS_PER_KEY * (self._used + len(values))
-            if needed > len(self._slots):
+            if needed > len(self._rows):
                 self._grow(needed)
-            self._used += self._insert(self._slots, keys, values)
+            self._used += self._insert(self._rows, keys, values)
 
     def hash_keys(self, keys: Keys) -> NDArray[np.uint64]:
         """Returns a hash of each key, `uint64`, shape `(keys,)`. Different keys rarely have equal hashes."""
@@ -160,13 +126,13 @@ class HashTable:
             hashes *= factor
         return hashes
 
-    def _insert(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
+    def _insert(self, table: NDArray[np.uint64], keys: Keys, values: NDArray[np.int64]) -> int:
         """Writes keys to free slots, each different key once. Returns the number of keys written."""
-        at = self._compute_first_slots(slots, keys)
+        at = self._compute_first_slots(table, keys)
         remaining, num_inserted = np.arange(len(values)), 0
-        stored_values = slots.rows.view(np.int64)[:, -1]
+        stored_values = table.view(np.int64)[:, -1]
         while len(remaining):
-            same, rows = slots.compare(at, keys.take(remaining, axis=0))
+            same, rows = _compare(table, at, keys.take(remaining, axis=0))
             # Several keys may need the same free slot. Each writes its number there, the first key last, and
             # the key whose number remains gets the slot. Threads that read ignore the value of a free slot.
             is_free = rows[:, 0] == 0
@@ -178,27 +144,49 @@ class HashTable:
             # The order matters to threads that read: the first column, which makes the row valid, comes last.
             stored_values[free] = values.take(written)
             for column in reversed(range(keys.shape[1])):
-                slots.rows[free, column] = keys[written, column]
+                table[free, column] = keys[written, column]
             num_inserted += len(written)
             # The other keys look at this slot again if it was free, and at the next slot if it was not. Keys
             # that are in the slot are duplicates, or were in the table before.
             same[candidates[has_won]] = True
             others = np.flatnonzero(~same)
-            at, remaining = at.take(others) + ~is_free.take(others) & slots.mask, remaining.take(others)
+            at, remaining = at.take(others) + ~is_free.take(others) & len(table) - 1, remaining.take(others)
         return num_inserted
 
     def _grow(self, slots: int) -> None:
         """Moves all keys to a larger array of at least `slots` slots. Threads that read use the old one."""
-        old, columns = self._slots.rows, len(self._factors)
-        grown = _make_free_slots(slots.bit_length(), columns)
+        old = self._rows
+        grown = np.zeros((1 << slots.bit_length(), old.shape[1]), np.uint64)
         old = old.take(np.flatnonzero(old[:, 0]), axis=0)
         self._insert(grown, old[:, :-1], old[:, -1].view(np.int64))
-        self._slots = grown
+        self._rows = grown
 
-    def _compute_first_slots(self, slots: _Slots, keys: Keys) -> NDArray[np.int64]:
+    def _compute_first_slots(self, table: NDArray[np.uint64], keys: Keys) -> NDArray[np.int64]:
         hashes = self.hash_keys(keys)
-        hashes >>= slots.shift
+        hashes >>= np.uint64(65 - len(table).bit_length())
         return hashes.view(np.int64)
+
+
+def _compare(
+    table: NDArray[np.uint64], at: NDArray[np.int64], keys: Keys
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Compares keys with the keys in the given slots of a table.
+
+    Args:
+        table: the rows of the table.
+        at: the slot for each key, `int64`, shape `(keys,)`.
+        keys: the keys.
+
+    Returns:
+        Whether each slot holds the key, and the rows of the slots.
+    """
+    # As records, of which `take` copies each as one item.
+    records = table.view(f"V{table.itemsize * table.shape[1]}").reshape(-1)
+    rows = records.take(at, mode="clip").view(np.int64).reshape(len(at), table.shape[1])
+    same: NDArray[np.bool_] = rows[:, 0] == keys[:, 0].view(np.int64)
+    for i in range(1, keys.shape[1]):
+        same &= rows[:, i] == keys[:, i].view(np.int64)
+    return same, rows
 
 
 _WORD_BYTES = 8

@@ -152,9 +152,9 @@ def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
     as_left, as_right = np.full(size, END_RANK), np.full(size, END_RANK)
     np.minimum.at(as_left, pairs.left, pairs.rank)
     np.minimum.at(as_right, pairs.right, pairs.rank)
-    keys, bounds = _build_all_bounds(
-        pairs, _find_longest_suffixes(splits, size), _find_longest_prefixes(splits, size)
-    )
+    # Splits are in the order of head lengths. In reverse, the longest tail is the last one.
+    suffixes = _find_longest(splits.token[::-1], splits.tail[::-1], size)
+    keys, bounds = _build_all_bounds(pairs, suffixes, _find_longest(splits.token, splits.head, size))
     pair_bounds = HashTable(
         1, 2 * len(keys)
     )  # sparse: a third of the lookups is for pairs that are not there
@@ -262,20 +262,11 @@ def _add_shorter_tokens(pairs: MergePairs, shorter: Ints, side: Literal["left", 
     return MergePairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 
-def _find_longest_suffixes(splits: _TokenSplits, size: int) -> Ints:
-    """Returns, for each symbol, the longest token that is a proper suffix of it, or `ABSENT`."""
-    # Splits are in the order of head lengths. In reverse, the longest tail is assigned last, and remains.
-    rows = np.flatnonzero(splits.tail != ABSENT)[::-1]
+def _find_longest(tokens: Ints, parts: Ints, size: int) -> Ints:
+    """Returns, for each symbol, the last one of its parts that is a token, or `ABSENT`."""
+    rows = np.flatnonzero(parts != ABSENT)
     longest = np.full(size, ABSENT, np.int32)
-    longest[splits.token[rows]] = splits.tail[rows]
-    return longest
-
-
-def _find_longest_prefixes(splits: _TokenSplits, size: int) -> Ints:
-    """Returns, for each symbol, the longest token that is a proper prefix of it, or `ABSENT`."""
-    rows = np.flatnonzero(splits.head != ABSENT)
-    longest = np.full(size, ABSENT, np.int32)
-    longest[splits.token[rows]] = splits.head[rows]
+    longest[tokens[rows]] = parts[rows]
     return longest
 
 

@@ -113,7 +113,7 @@ class PretokenCache(ExchangingCache):
         for pretokens in batches:
             entries = self.entries
             pending.append(_CacheLookup(entries, pretokens, entries.tables.find(pretokens)))
-            num_misses += np.count_nonzero(pending[-1].values == ABSENT)
+            num_misses += int(np.count_nonzero(pending[-1].values == ABSENT))
             if not num_misses or num_misses >= _MAX_MISSES or len(pending) >= _MAX_BATCHES:
                 yield from self._insert_misses(pending)
                 pending, num_misses = [], 0
