@@ -7,7 +7,7 @@ from tokjax.bpe import batched_merging
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_ranks
-from tokjax.bpe.sequential_merging import merge_bytes, merge_pretoken
+from tokjax.bpe.sequential_merging import merge_bytes
 
 repeated_units = st.builds(
     "{0}{1}{2}".format,
@@ -56,24 +56,3 @@ def test_long_periodic_pretoken(length, unit, tokens):
     assert merged.ids.tolist() == [
         ranks[token] for token in merge_bytes(pretoken, make_rules_from_ranks(ranks))
     ]
-
-
-@pytest.mark.parametrize("unit", ["ab", "ba", "abc", "abac", "aab", "abcabd"])
-def test_chain_of_equal_pairs_takes_few_rounds(unit):
-    """One pair per round would take quadratic time."""
-    tokens = [b"ab", b"ba", b"abc", b"aba", b"ca", b"abab", b"abcabd", b"aab", b"bab", b"ac", b"bac"]
-    ranks = {bytes([i]): i for i in range(256)} | {token: 300 + i for i, token in enumerate(tokens)}
-    merger, rounds = BatchMerger(make_rules_from_ranks(ranks)), 0
-    merge_round = merger._merge_round
-
-    def count_and_merge(*arguments):
-        nonlocal rounds
-        rounds += 1
-        return merge_round(*arguments)
-
-    merger._merge_round = count_and_merge
-    pretoken = unit.encode() * 2000
-    assert merger.merge(make_pretokens([pretoken])).ids.tolist() == merge_pretoken(
-        pretoken, make_rules_from_ranks(ranks)
-    )
-    assert rounds < 30
