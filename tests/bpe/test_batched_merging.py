@@ -44,15 +44,3 @@ def test_batched_merging_equals_sequential(tokens, pretokens, few, share, reach,
     expected = [merge_bytes(pretoken, make_rules_from_ranks(ranks)) for pretoken in pretokens]
     assert merged.counts.tolist() == [len(tokens) for tokens in expected]
     assert merged.ids.tolist() == [ranks[token] for tokens in expected for token in tokens]
-
-
-@given(st.integers(2, 400), st.sampled_from(["a", "ab", "aab", "abc"]), st.integers(1, 6))
-def test_long_periodic_pretoken(length, unit, tokens):
-    pretoken = (unit * length)[:length].encode()
-    ranks = {bytes([i]): i for i in range(256)}
-    for i in range(tokens):
-        ranks[pretoken[: 2**i + 1] + b"" if pretoken[: 2**i + 1] not in ranks else b"ba" * (i + 1)] = 256 + i
-    merged = BatchMerger(make_rules_from_ranks(ranks)).merge(make_pretokens([pretoken]))
-    assert merged.ids.tolist() == [
-        ranks[token] for token in merge_bytes(pretoken, make_rules_from_ranks(ranks))
-    ]
