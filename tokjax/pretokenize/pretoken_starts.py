@@ -57,8 +57,8 @@ _FIRST_LEAD = 0xC0
 """First byte value that begins a character of several bytes."""
 _ASCII = 0x80
 _CONTINUATION_BYTES = bytes(range(_ASCII, _FIRST_LEAD))
-_LOOK_AHEAD = 64
-"""Number of characters within which most runs of one or two classes end."""
+_LOOK_AHEAD = 16, 64
+"""Numbers of characters within which most runs of one or two classes end."""
 _FAR = 64
 """Number of characters that the automaton reads without a match before its states are recorded."""
 
@@ -174,22 +174,24 @@ def _decide_by_windows(
     tables: BoundaryTables, classes: Classes, positions: Positions, starts: Flags
 ) -> Positions:
     """Sets `starts` at some positions, from the characters around them. Returns those not decided yet."""
-    ends = np.full(_LOOK_AHEAD, tables.end, np.uint8)
+    ends = np.full(_LOOK_AHEAD[-1], tables.end, np.uint8)
     padded = np.concatenate([ends[:3], classes, ends])
     # Four classes from each one on, as one number. The third one before a position is at its index.
-    fours = np.ndarray((len(classes) + _LOOK_AHEAD,), "<u4", padded, strides=(1,))
+    fours = np.ndarray((len(padded) - 3,), "<u4", padded, strides=(1,))
     decisions = tables.look_up(tables.windows, fours[positions + 1])
     undecided = np.flatnonzero(decisions == UNDECIDED)
-    if len(undecided):
+    for count in _LOOK_AHEAD:
         at = positions.take(undecided)
-        ahead = np.ndarray(classes.shape, f"V{_LOOK_AHEAD}", padded[3:], strides=(1,))[at]
-        ahead = ahead.view(np.uint8).reshape(-1, _LOOK_AHEAD)
+        ahead = np.ndarray(classes.shape, f"V{count}", padded[3:], strides=(1,))[at]
+        ahead = ahead.view(np.uint8).reshape(-1, count)
         is_other = (ahead != ahead[:, :1]) & (ahead != ahead[:, 1:2])
-        index = np.arange(len(at)), is_other.argmax(axis=1)
-        with_other = fours[at + 2] & np.uint32(0xFFFFFF) | ahead[index].astype(np.uint32) << np.uint32(24)
+        other = np.arange(len(at)), is_other.argmax(axis=1)
+        with_other = fours[at + 2] & np.uint32(0xFFFFFF) | ahead[other].astype(np.uint32) << np.uint32(24)
         by_run = tables.look_up(tables.run_windows, with_other)
-        by_left = tables.look_up(tables.left_windows, fours[at])
-        decisions[undecided] = np.where((by_run == UNDECIDED) | ~is_other[index], by_left, by_run)
+        by_run[~is_other[other]] = UNDECIDED
+        decisions[undecided] = by_run
+        undecided = undecided.take(np.flatnonzero(by_run == UNDECIDED))
+    decisions[undecided] = tables.look_up(tables.left_windows, fours[positions.take(undecided)])
     starts[positions] = decisions == STARTS
     return positions.take(np.flatnonzero(decisions == UNDECIDED))
 
