@@ -20,7 +20,7 @@ from tokjax.bpe.merge_bounds import NEVER_RANK, unpack_bounds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokjax.bpe.batched_merging import BatchMerger, _Symbols
+    from tokjax.bpe.batched_merging import BatchMerger, Symbols
     from tokjax.bpe.chunks import Pieces, PreTokenizer
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.bpe.pretoken_cache import PretokenCache
@@ -49,7 +49,7 @@ class MergeBound(NamedTuple):
 
 def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBound]:
     """Returns the merge bounds of each pair of a pre-token, as the first round finds them."""
-    symbols = merger._build_symbols(
+    symbols = merger.build_symbols(
         np.frombuffer(pretoken, np.uint8), np.array([len(pretoken)])
     )
     bounds = unpack_bounds(symbols.bounds)
@@ -79,7 +79,7 @@ def iter_merging_rounds(
     texts = list(pretokens.iter_bytes())
     stops = np.cumsum([0, *map(len, texts)])
     done = np.full(stops[-1], -1, np.int32)
-    symbols: _Symbols | None = merger._build_symbols(
+    symbols: Symbols | None = merger.build_symbols(
         np.frombuffer(b"".join(texts), np.uint8), stops[1:]
     )
     while symbols is not None:

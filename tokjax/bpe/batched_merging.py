@@ -41,7 +41,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, build_merge_bound_tables, unpack_bounds
+from tokjax.bpe.merge_bounds import (
+    END_BOUNDS,
+    END_RANK,
+    NEVER_RANK,
+    build_merge_bound_tables,
+    unpack_bounds,
+    unpack_ranks,
+)
 from tokjax.bpe.sequential_merging import RepetitiveMerger, is_repetitive
 from tokjax.core.ragged import concatenate_ranges, find_distinct
 
@@ -82,7 +89,7 @@ class PretokenIds(NamedTuple):
 NO_IDS = PretokenIds(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
-class _Symbols(NamedTuple):
+class Symbols(NamedTuple):
     """The unfinished symbols of all pre-tokens, concatenated, with one sentinel before and one after them.
 
     Attributes:
@@ -96,9 +103,9 @@ class _Symbols(NamedTuple):
     positions: Positions
     bounds: Packed
 
-    def take(self, indices: Positions) -> _Symbols:
+    def take(self, indices: Positions) -> Symbols:
         """Returns the symbols at the indices."""
-        return _Symbols(self.ids.take(indices), self.positions.take(indices), self.bounds.take(indices))
+        return Symbols(self.ids.take(indices), self.positions.take(indices), self.bounds.take(indices))
 
 
 class BatchMerger:
@@ -131,7 +138,7 @@ class BatchMerger:
         text = pretokens.data.take(concatenate_ranges(pretokens.starts, pretokens.lengths))
         # For each byte of the text: the finished symbol that starts at the byte, or -1.
         finished_ids = np.full(len(text), -1, np.int32)
-        symbols = self._build_symbols(text, stops)
+        symbols = self.build_symbols(text, stops)
         num_poor = 0
         while len(symbols.ids) > _FEW_SYMBOLS:
             next_symbols = self._merge_round(
@@ -171,15 +178,16 @@ class BatchMerger:
         counts = np.diff(np.searchsorted(starts, stops), prepend=0)
         return PretokenIds(ids, counts)
 
-    def _build_symbols(self, text: NDArray[np.uint8], stops: Positions) -> _Symbols:
+    def build_symbols(self, text: NDArray[np.uint8], stops: Positions) -> Symbols:
+        """Returns the bytes of pre-tokens as symbols. The arguments are those of `collect_ids`."""
         ids = np.zeros(len(text) + 2, np.int32)
         ids[1:-1] = self.tables.byte_symbols.take(text)
         bounds = np.full(len(ids), END_BOUNDS)
         self.tables.get_byte_bounds(text, out=bounds[1:-2])
         bounds[stops] = END_BOUNDS
-        return _Symbols(ids, np.arange(-1, len(ids) - 1), bounds)
+        return Symbols(ids, np.arange(-1, len(ids) - 1), bounds)
 
-    def _merge_round(self, symbols: _Symbols, finished_ids: Ints, minimum: int) -> _Symbols | None:
+    def _merge_round(self, symbols: Symbols, finished_ids: Ints, minimum: int) -> Symbols | None:
         """Merges all safe pairs, and removes finished symbols.
 
         Args:
@@ -207,9 +215,21 @@ class BatchMerger:
         at = (
             np.flatnonzero(safe) + 1
         )  # the left symbols; `safe` starts at the first symbol after the sentinel
-        symbols.ids[at] = self.rules.get_merged_symbols(bounds.rank.take(at))
+        return self.merge_pairs(symbols, at, ~is_finished)
+
+    def merge_pairs(self, symbols: Symbols, at: Positions, remains: NDArray[np.bool_]) -> Symbols:
+        """Merges pairs that do not overlap, and removes other symbols.
+
+        Args:
+            symbols: the symbols. They are changed in place: the left symbols become the merged ones.
+            at: indices of the left symbols, ascending.
+            remains: mask of the symbols that are not removed. It is changed in place.
+
+        Returns:
+            The symbols that remain.
+        """
+        symbols.ids[at] = self.rules.get_merged_symbols(unpack_ranks(symbols.bounds.take(at)))
         symbols.bounds[at] = symbols.bounds.take(at + 1)
-        remains = ~is_finished
         remains[at + 1] = False
         merged = np.cumsum(remains).take(at) - 1  # the indices of the merged symbols among those that remain
         remaining = symbols.take(np.flatnonzero(remains))
@@ -300,7 +320,7 @@ class BatchMerger:
             in_time[early] = unpack_bounds(bounds).from_right > rank.take(early)
         return in_time
 
-    def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], finished_ids: Ints) -> None:
+    def _merge_rest(self, symbols: Symbols, text: NDArray[np.uint8], finished_ids: Ints) -> None:
         """Finishes the remaining symbols: merges pairs one at a time in the parts that can still merge.
 
         Args:
