@@ -28,7 +28,7 @@ See docs/performance.md, section "Merge bounds".
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -36,7 +36,7 @@ import numpy as np
 
 from tokjax.bpe.hash_tables import ABSENT, HashTable, HashTables, Pretokens, make_pretokens
 from tokjax.bpe.merge_rules import LONG_TOKEN
-from tokjax.core.ragged import argsort_integers, concatenate_ranges
+from tokjax.core.ragged import argsort_integers, concatenate_ranges, find_distinct
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -272,37 +272,23 @@ def _find_longest(tokens: Ints, parts: Ints, size: int) -> Ints:
 
 def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
     """Splits each token in every way, in the order of increasing length of the head."""
-    tokens = list(symbols)
-    pretokens = make_pretokens(tokens)
+    pretokens = make_pretokens(list(symbols))
     ids = np.fromiter(symbols.values(), np.int64, len(symbols))
-    is_long = pretokens.lengths > LONG_TOKEN
-    if is_long.any():
-        short = np.flatnonzero(~is_long)
-        pretokens, ids = pretokens.take(short), ids.take(short)
     tables = HashTables(pretokens, ids)
-    num_splits = pretokens.lengths - 1
-    rows = np.repeat(np.arange(len(num_splits)), num_splits)
-    head_lengths = concatenate_ranges(1, num_splits)
-    starts, lengths = pretokens.starts[rows], pretokens.lengths[rows]
-    by_arrays = _TokenSplits(
+    long = np.flatnonzero(pretokens.lengths > LONG_TOKEN)
+    num_splits = np.where(pretokens.lengths > LONG_TOKEN, 0, pretokens.lengths - 1)
+    rows, heads = np.repeat(np.arange(len(ids)), num_splits), concatenate_ranges(1, num_splits)
+    if len(long):  # these are split where a part can be a token
+        sizes = find_distinct(pretokens.lengths).tolist()
+        cuts = [_find_splits(length, sizes) for length in pretokens.lengths.take(long).tolist()]
+        rows = np.append(rows, np.repeat(long, list(map(len, cuts))))
+        heads = np.append(heads, np.array([*chain.from_iterable(cuts)], np.int64))
+    data, starts, lengths = pretokens.take(rows)
+    return _TokenSplits(
         ids[rows].astype(np.int32),
-        tables.find(Pretokens(pretokens.data, starts, head_lengths)).astype(np.int32),
-        tables.find(Pretokens(pretokens.data, starts + head_lengths, lengths - head_lengths)).astype(
-            np.int32
-        ),
+        tables.find(Pretokens(data, starts, heads)).astype(np.int32),
+        tables.find(Pretokens(data, starts + heads, lengths - heads)).astype(np.int32),
     )
-    if not is_long.any():
-        return by_arrays
-    # Long tokens are split where a part can be a token.
-    others = [tokens[row] for row in np.flatnonzero(is_long).tolist()]
-    sizes = sorted(set(map(len, tokens)))
-    triples = [
-        (symbols[token], symbols.get(token[:split], ABSENT), symbols.get(token[split:], ABSENT))
-        for token in others
-        for split in _find_splits(len(token), sizes)
-    ]
-    by_loop = np.array(triples, np.int32).reshape(-1, 3).T
-    return _TokenSplits(*(np.concatenate(columns) for columns in zip(by_arrays, by_loop, strict=True)))
 
 
 def _find_splits(length: int, sizes: list[int]) -> list[int]:
