@@ -307,7 +307,7 @@ class BertNormalizer:
     def align(self, text: Text, preserved: frozenset[str] = frozenset()) -> Alignment:
         """Returns the alignment of a text with `normalize(text, preserved)`."""
         tables = _get_tables(self)
-        return align(text, preserved, tables.split_groups, tables.normalize_group)
+        return align(text, preserved, tables.split_groups, tables.normalize_piece)
 
 
 def bert_normalizer(
@@ -350,13 +350,8 @@ class _CharacterTables:
         with_ascii_done = data.decode("utf-8", "surrogatepass")
         if with_ascii_done.isascii():
             return with_ascii_done
-        normalized = _NOT_ASCII.sub(self._normalize_match, with_ascii_done)
+        normalized = _NOT_ASCII.sub(lambda match: match[0].translate(self._complete), with_ascii_done)
         return self._normalize_with_sorting(with_ascii_done) if _SORT_MARKER in normalized else normalized
-
-    def normalize_group(self, group: str) -> str:
-        """Normalizes one of the groups that `split_groups` returns."""
-        normalized = group.translate(self._complete)
-        return self._normalize_with_sorting(group) if _SORT_MARKER in normalized else normalized
 
     def split_groups(self, piece: str) -> list[str]:
         """Splits a piece into groups that can be normalized independently.
@@ -365,11 +360,8 @@ class _CharacterTables:
         piece has marks to sort, each group is a character with all marks after it.
         """
         if _SORT_MARKER in piece.translate(self._complete):
-            return split_groups(piece, self.normalize_group)
+            return split_groups(piece, self.normalize_piece)
         return self._groups.findall(piece)
-
-    def _normalize_match(self, match: re.Match[str]) -> str:
-        return match.group().translate(self._complete)
 
     def _normalize_with_sorting(self, piece: str) -> str:
         expanded = sort_marks(piece.translate(self._expanding), get_combining_class)

@@ -292,7 +292,7 @@ class SplitStep:
     @property
     def automaton(self) -> SplitAutomaton | None:
         """The automaton of the expression; `None` if it has unsupported parts."""
-        return None if self._tree_and_automaton is None else self._tree_and_automaton[1]
+        return self._compiled[1]
 
     @cached_property
     def tables(self) -> BoundaryTables | DigitGroups | None:
@@ -319,7 +319,7 @@ class SplitStep:
         Raises:
             InvalidArgumentError: the `regex` package takes too long, as for `(?:a|aa)+$` and many `a`.
         """
-        if len(text) > _MAX_BACKTRACKED or not self._backtracks_little:
+        if len(text) > _MAX_BACKTRACKED or self._compiled[0] is None:
             if self.tables is not None:
                 return _split_by_tables(self.tables, text)
             if self.automaton is None:
@@ -349,21 +349,19 @@ class SplitStep:
             ) from error
 
     @cached_property
-    def _tree_and_automaton(self) -> tuple[Node, SplitAutomaton] | None:
+    def _compiled(self) -> tuple[Node | None, SplitAutomaton | None]:
+        """The syntax tree, `None` if `re` would take long, and the automaton; both `None` if unsupported."""
         try:
             tree = parse_expression(self.expression)
             automaton = compile_automaton(tree)
-            if not backtracks_little(tree):
-                build_boundary_tables(automaton)  # raises an error if only `re` could split by it
-            return tree, automaton
+            if backtracks_little(tree):
+                return tree, automaton
+            build_boundary_tables(automaton)  # raises an error if only `re` could split by it
         except ExpressionTooLargeError as error:  # `regex` would need gigabytes for some of them
             raise InvalidArgumentError(f"pattern {self.expression[:60]!r} is too large: {error}") from error
         except UnsupportedExpressionError:
-            return None
-
-    @cached_property
-    def _backtracks_little(self) -> bool:
-        return self._tree_and_automaton is not None and backtracks_little(self._tree_and_automaton[0])
+            return None, None
+        return None, automaton
 
     @cached_property
     def _first_of_class(self) -> NDArray[np.int64]:
@@ -393,8 +391,9 @@ class SplitStep:
 
     def _compile(self, characters: CodePointSet) -> re.Pattern[str]:
         """Compiles the expression for texts that consist of these characters."""
-        assert self._tree_and_automaton is not None
-        return re.compile(format_expression(self._tree_and_automaton[0], characters))
+        tree = self._compiled[0]
+        assert tree is not None
+        return re.compile(format_expression(tree, characters))
 
     @cached_property
     def regex(self) -> Any:
