@@ -23,6 +23,7 @@ CUSTOM = {
     "bloom": " ?[^(\\s|[.,!?…。，、।۔،])]+",
     "superbpe": r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)",
     "digits": "[0-9][0-9][0-9]",
+    "groups": r"'(?:s|t)\d{0,2}| ?\p{N}{1,3}|[a-z]?\p{L}+|[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "alternatives": "(?:a|as)(?:t|s t)?|[^a-z]+s",
     "lazy": r"\d{2,4}?l|\s*?a|l+?",
     "lookahead": r"a+(?=s)|[\p{Lu}&&[^S]]+(?![a-z])",

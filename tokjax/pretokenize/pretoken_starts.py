@@ -161,12 +161,10 @@ def _split_groups(tables: BoundaryTables, classes: Classes, starts: Flags) -> It
         if is_member[0]:
             edges = np.concatenate([[0], edges])
         # Edges alternate: the start of a run, its stop, the start of the next one.
-        first, stop = edges[::2], edges[1::2]
-        long = np.flatnonzero(stop - first > size)
-        first, num_splits = first[long], (stop[long] - first[long] - 1) // size
+        first, lengths = edges[::2], edges[1::2] - edges[::2]
         is_start = starts.take(first)
-        yield first[~is_start] + 1
-        num_splits *= is_start
+        yield first[~is_start & (lengths > 1)] + 1
+        num_splits = is_start * ((lengths - 1) // size)
         starts[np.repeat(first, num_splits) + size * concatenate_ranges(1, num_splits)] = True
 
 
