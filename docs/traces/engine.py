@@ -20,7 +20,7 @@ from tokjax.bpe.merge_bounds import NEVER_RANK, unpack_bounds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokjax.bpe.batched_merging import BatchMerger, _Symbols
+    from tokjax.bpe.batched_merging import BatchMerger, Symbols
     from tokjax.bpe.chunks import Pieces, PreTokenizer
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.bpe.pretoken_cache import PretokenCache
@@ -49,7 +49,7 @@ class MergeBound(NamedTuple):
 
 def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBound]:
     """Returns the merge bounds of each pair of a pre-token, as the first round finds them."""
-    symbols = merger._build_symbols(
+    symbols = merger.build_symbols(
         np.frombuffer(pretoken, np.uint8), np.array([len(pretoken)])
     )
     bounds = unpack_bounds(symbols.bounds)
@@ -79,7 +79,7 @@ def iter_merging_rounds(
     texts = list(pretokens.iter_bytes())
     stops = np.cumsum([0, *map(len, texts)])
     done = np.full(stops[-1], -1, np.int32)
-    symbols: _Symbols | None = merger._build_symbols(
+    symbols: Symbols | None = merger.build_symbols(
         np.frombuffer(b"".join(texts), np.uint8), stops[1:]
     )
     while symbols is not None:
@@ -101,9 +101,10 @@ def measure_stage_seconds(
     chunks = list(
         group_segments(as_segments(texts), CHUNK_CHARACTERS, pre_tokenizer.find_split)
     )
-    cache.insert(
-        [cache.find(split_pieces(pieces, pre_tokenizer).pretokens) for pieces in chunks]
-    )
+    for _ in cache.encode(
+        split_pieces(pieces, pre_tokenizer).pretokens for pieces in chunks
+    ):
+        pass  # inserts the pre-tokens
     rounds = [
         [_time_stages(pieces, pre_tokenizer, cache) for pieces in chunks]
         for _ in range(_ROUNDS)
@@ -118,9 +119,9 @@ def _time_stages(
     times = [time.perf_counter()]
     pretokens = split_pieces(pieces, pre_tokenizer).pretokens
     times.append(time.perf_counter())
-    lookup = cache.find(pretokens)
+    values = cache.entries.tables.find(pretokens)
     times.append(time.perf_counter())
-    cache.get_ids(lookup)
+    cache.entries.pool.expand(values)
     times.append(time.perf_counter())
     return [end - begin for begin, end in pairwise(times)]
 

@@ -83,8 +83,8 @@ def test_cache_reset_changes_no_id(tokenizer, corpus, monkeypatch):
     with use_small_chunks(15):
         ids = engine.encode_segments(as_segments(corpus * 3)).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
-    cache = engine._caches[0]._cache
-    assert cache.tables.nbytes < cache._vocabulary_nbytes + 3000
+    entries = engine._caches[0].entries
+    assert entries.tables.nbytes < entries._vocabulary_nbytes + 3000
 
 
 def test_caches_are_bounded(tokenizer, monkeypatch):
@@ -94,9 +94,9 @@ def test_caches_are_bounded(tokenizer, monkeypatch):
     for length in (20, 50, 300):
         for i in range(40):
             engine.encode_segments(as_segments(["xq" * length + chr(97 + i % 26) * (i // 26)]))
-            cache = engine._caches[0]
-            assert cache._cache.pool.used < 2000
-            assert sum(map(len, cache._uncacheable)) < 4000
+            entries = engine._caches[0].entries
+            assert entries.pool.used < 2000
+            assert entries.tables.nbytes < entries._vocabulary_nbytes + 4000
 
 
 def test_threads_share_the_cache(tokenizer, corpus, monkeypatch):

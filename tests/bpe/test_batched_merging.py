@@ -7,7 +7,7 @@ from tokjax.bpe import batched_merging
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_ranks
-from tokjax.bpe.sequential_merging import merge_bytes, merge_pretoken
+from tokjax.bpe.sequential_merging import merge_bytes
 
 repeated_units = st.builds(
     "{0}{1}{2}".format,
@@ -44,36 +44,3 @@ def test_batched_merging_equals_sequential(tokens, pretokens, few, share, reach,
     expected = [merge_bytes(pretoken, make_rules_from_ranks(ranks)) for pretoken in pretokens]
     assert merged.counts.tolist() == [len(tokens) for tokens in expected]
     assert merged.ids.tolist() == [ranks[token] for tokens in expected for token in tokens]
-
-
-@given(st.integers(2, 400), st.sampled_from(["a", "ab", "aab", "abc"]), st.integers(1, 6))
-def test_long_periodic_pretoken(length, unit, tokens):
-    pretoken = (unit * length)[:length].encode()
-    ranks = {bytes([i]): i for i in range(256)}
-    for i in range(tokens):
-        ranks[pretoken[: 2**i + 1] + b"" if pretoken[: 2**i + 1] not in ranks else b"ba" * (i + 1)] = 256 + i
-    merged = BatchMerger(make_rules_from_ranks(ranks)).merge(make_pretokens([pretoken]))
-    assert merged.ids.tolist() == [
-        ranks[token] for token in merge_bytes(pretoken, make_rules_from_ranks(ranks))
-    ]
-
-
-@pytest.mark.parametrize("unit", ["ab", "ba", "abc", "abac", "aab", "abcabd"])
-def test_chain_of_equal_pairs_takes_few_rounds(unit):
-    """One pair per round would take quadratic time."""
-    tokens = [b"ab", b"ba", b"abc", b"aba", b"ca", b"abab", b"abcabd", b"aab", b"bab", b"ac", b"bac"]
-    ranks = {bytes([i]): i for i in range(256)} | {token: 300 + i for i, token in enumerate(tokens)}
-    merger, rounds = BatchMerger(make_rules_from_ranks(ranks)), 0
-    merge_round = merger._merge_round
-
-    def count_and_merge(*arguments):
-        nonlocal rounds
-        rounds += 1
-        return merge_round(*arguments)
-
-    merger._merge_round = count_and_merge
-    pretoken = unit.encode() * 2000
-    assert merger.merge(make_pretokens([pretoken])).ids.tolist() == merge_pretoken(
-        pretoken, make_rules_from_ranks(ranks)
-    )
-    assert rounds < 30

@@ -8,25 +8,24 @@ from hypothesis import given, strategies as st
 from tokjax._util.cache_exchange import collect_queues
 from tokjax.bpe import pretoken_cache
 from tokjax.bpe.batched_merging import BatchMerger
-from tokjax.bpe.hash_tables import make_pretokens
+from tokjax.bpe.hash_tables import ABSENT, make_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_pretoken
 
 
-def test_entries_survive_cache_reset(tokenizer, monkeypatch):
+def test_cache_reset_between_lookup_and_merge(tokenizer, monkeypatch):
     """Values from before a reset mean nothing afterwards. Such lookups are repeated."""
-    ranks = tokenizer.vocabulary.ordinary
-    pretokens = make_pretokens([b"xqxq%d" % i for i in range(50)])
-    expected = [merge_pretoken(text, make_rules_from_ranks(ranks)) for text in pretokens.iter_bytes()]
-    cache, other_cache = (
-        pretoken_cache.PretokenCache(ranks, BatchMerger(make_rules_from_ranks(ranks))) for _ in range(2)
-    )
-    for part in (pretokens.take(np.arange(20, 50)), pretokens):
-        other_cache.insert([other_cache.find(part)])
-    lookups = [cache.find(pretokens), other_cache.find(pretokens), cache.find(pretokens.take(np.arange(5)))]
-    monkeypatch.setattr(cache, "_get_entries", lambda: other_cache._cache)
-    for lookup, count in zip(cache.insert(lookups), (50, 50, 5), strict=True):
-        assert cache.get_ids(lookup).ids.tolist() == [id_ for ids in expected[:count] for id_ in ids]
+    cache, copy, *_ = make_copied_cache(tokenizer)
+    rules = make_rules_from_ranks(tokenizer.vocabulary.ordinary)
+    texts = [b"xqxq%d" % i for i in range(50)]
+    get_ids(copy, make_pretokens(texts[20:]))
+    get_ids(cache, make_pretokens(texts[:30]))
+    monkeypatch.setattr(cache, "_get_entries", lambda: copy.entries)
+    batches = [make_pretokens(texts[10:]), make_pretokens(texts[:5])]
+    expected = [
+        [id_ for text in part for id_ in merge_pretoken(text, rules)] for part in (texts[10:], texts[:5])
+    ]
+    assert [ids.ids.tolist() for ids in cache.encode(batches)] == expected
 
 
 def make_copied_cache(tokenizer):
@@ -57,9 +56,8 @@ def test_copies_exchange_pretokens(tokenizer, texts, data):
     queue_of_copy.deliver(queue.take())
     assert get_ids(copy, pretokens) == expected
     queue.deliver(queue_of_copy.take())
-    found = cache.find(pretokens)
-    assert len(found.misses) == 0
-    assert cache.get_ids(found).ids.tolist() == expected
+    assert (cache.entries.tables.find(pretokens) != ABSENT).all()
+    assert get_ids(cache, pretokens) == expected
 
 
 def test_full_cache_takes_and_sends_nothing(tokenizer, monkeypatch):
@@ -68,7 +66,7 @@ def test_full_cache_takes_and_sends_nothing(tokenizer, monkeypatch):
     monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 0)
     get_ids(copy, make_pretokens([b"qxqx"]))
     queue_of_copy.deliver(queue.take())
-    assert len(copy.find(make_pretokens([b"xqxq7"])).misses) == 1
+    assert copy.entries.tables.find(make_pretokens([b"xqxq7"])).tolist() == [ABSENT]
     get_ids(copy, make_pretokens([b"xqxq7"]))  # resets the cache of the copy
     queue_of_copy.take()
     get_ids(copy, make_pretokens([b"xqxq8"]))

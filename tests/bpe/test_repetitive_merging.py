@@ -9,7 +9,7 @@ from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.variants import mark_slow_except
 from tokjax.bpe import sequential_merging
 from tokjax.bpe.merge_rules import make_rules_from_merges, make_rules_from_ranks
-from tokjax.bpe.sequential_merging import RepetitiveMerger, is_repetitive, merge_by_scanning
+from tokjax.bpe.sequential_merging import RepetitiveMerger, merge_by_scanning
 
 BYTES = {bytes([i]): i for i in range(256)}
 runs = st.tuples(st.text("ab", min_size=1, max_size=3), st.integers(1, 40)).map(lambda run: run[0] * run[1])
@@ -70,10 +70,3 @@ def test_runs_of_spaces(longest, order):
     expected = [encoding.ids for encoding in reference.encode_batch(texts)]
     assert [row.ids.tolist() for row in tokjax.encode_batch_result(tokenizer, texts)] == expected
     assert tokjax.encode(tokenizer, texts[-3]).tolist() == expected[-3]
-
-
-def test_is_repetitive():
-    assert is_repetitive(b" " * 1000)
-    assert is_repetitive(b"ab" * 1000)
-    assert not is_repetitive(b" " * 100)
-    assert not is_repetitive(bytes(range(256)) * 2)

@@ -239,18 +239,6 @@ def test_default_capacities_hold_prose(o200k, o200k_tables, corpus):
     assert tokens.ids.shape == (suggest_capacities(NUM_BYTES).tokens,)
 
 
-def test_counts_and_bits_per_byte(o200k, o200k_tables):
-    rows = [b"the lowest", b"", b"it's \xff"]
-    tokens = encode_jit(o200k_tables, *to_arrays(rows), capacities=CAPACITIES)
-    counts = np.diff(tokens.row_splits)[: len(rows)]
-    assert counts.tolist() == [len(tokjax.encode(o200k, row, add_special_tokens=False)) for row in rows]
-    byte_lengths = jnp.asarray(tokjax.token_byte_lengths(o200k))
-    num_bytes = tokjax.objectives.label_byte_lengths(tokens.ids, byte_lengths, ignore_index=-1)
-    assert num_bytes.sum() == sum(map(len, rows))
-    bits = tokjax.objectives.bits_per_byte(jnp.full(num_bytes.shape, np.log(2), jnp.float32), num_bytes)
-    np.testing.assert_allclose(bits, counts.sum() / sum(map(len, rows)), rtol=1e-6)
-
-
 def test_empty_batch(any_pattern, tables):
     assert_equals_host(any_pattern, tables, [])
     assert_equals_host(any_pattern, tables, [b"", b"a", b"", b""])

@@ -197,8 +197,7 @@ def test_long_word_takes_linear_time():
     assert ids.tolist() == [3] + [6] * 19_999 + [4]
 
 
-def test_uncacheable_words():
-    """Words longer than 128 bytes, and words with a zero byte, are not cached."""
+def test_long_words_and_zero_bytes():
     long, zero = "x" * 200, "a\0b"
     tokens = {"[UNK]": 0, long: 1, zero: 2, "##x": 3, "a": 4, "x": 5}
     options = {"clean_text": False, "max_word_characters": 250}

@@ -214,7 +214,7 @@ class Engine(ABC):
             sources: whether to report which ids begin a unit, and spans if they do not follow from the ids.
         """
         total = segments.num_characters
-        if total <= self.few_characters or self._is_loop_faster(total):
+        if total <= max(self.few_characters, 0) or self._is_loop_faster(total):
             return self._encode_with_loop(segments, sources=sources)
         size = self.chunk_characters
         if threads > 1:  # larger chunks: threads contend for the GIL between NumPy calls
@@ -227,7 +227,7 @@ class Engine(ABC):
             tasks = ((task, sources) for task in iter(lambda: list(islice(items, num_chunks)), []))
             parts = map_in_parallel(self, self._token, "encode_items", tasks, threads, total)
             encoded = chain.from_iterable(parts)
-        return join_chunks(pieces, encoded, total, begins_word=sources)
+        return join_chunks(pieces, encoded)
 
     def encode_items(self, task: tuple[list[Any], bool]) -> list[EncodedSegments]:
         """Encodes several chunks.

@@ -27,10 +27,10 @@ merged at once, ab·c would take the c before c·d, which has to be merged first
     right      a·b·c·d    a·b·cd     ab·cd
     wrong      a·b·c·d    ab·c·d     abc·d
 
-Three cases have separate code: runs of pairs of equal rank (`aaaa`), of which every other pair is merged
-from the left; chains of equal pairs (`}*}*}*`), of which each waits for the one before it; and the few pairs
-that remain at the end, which are merged one at a time. A symbol that nothing can take, from either side, is
-finished. It leaves the arrays, so rounds become shorter.
+Two cases have separate code: runs of pairs of equal rank (`aaaa`), of which every other pair is merged from
+the left; and the few pairs that remain at the end, or that wait for one another (`}*}*}*`), which are merged
+one at a time. A symbol that nothing can take, from either side, is finished. It leaves the arrays, so rounds
+become shorter.
 
 See docs/performance.md, sections "Merge bounds" and "Batched merging".
 """
@@ -41,7 +41,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, build_merge_bound_tables, unpack_bounds
+from tokjax.bpe.merge_bounds import (
+    END_BOUNDS,
+    END_RANK,
+    NEVER_RANK,
+    build_merge_bound_tables,
+    unpack_bounds,
+    unpack_ranks,
+)
 from tokjax.bpe.sequential_merging import RepetitiveMerger, is_repetitive
 from tokjax.core.ragged import concatenate_ranges, find_distinct
 
@@ -82,7 +89,7 @@ class PretokenIds(NamedTuple):
 NO_IDS = PretokenIds(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
-class _Symbols(NamedTuple):
+class Symbols(NamedTuple):
     """The unfinished symbols of all pre-tokens, concatenated, with one sentinel before and one after them.
 
     Attributes:
@@ -96,9 +103,9 @@ class _Symbols(NamedTuple):
     positions: Positions
     bounds: Packed
 
-    def take(self, indices: Positions) -> _Symbols:
+    def take(self, indices: Positions) -> Symbols:
         """Returns the symbols at the indices."""
-        return _Symbols(self.ids.take(indices), self.positions.take(indices), self.bounds.take(indices))
+        return Symbols(self.ids.take(indices), self.positions.take(indices), self.bounds.take(indices))
 
 
 class BatchMerger:
@@ -131,7 +138,7 @@ class BatchMerger:
         text = pretokens.data.take(concatenate_ranges(pretokens.starts, pretokens.lengths))
         # For each byte of the text: the finished symbol that starts at the byte, or -1.
         finished_ids = np.full(len(text), -1, np.int32)
-        symbols = self._build_symbols(text, stops)
+        symbols = self.build_symbols(text, stops)
         num_poor = 0
         while len(symbols.ids) > _FEW_SYMBOLS:
             next_symbols = self._merge_round(
@@ -171,15 +178,16 @@ class BatchMerger:
         counts = np.diff(np.searchsorted(starts, stops), prepend=0)
         return PretokenIds(ids, counts)
 
-    def _build_symbols(self, text: NDArray[np.uint8], stops: Positions) -> _Symbols:
+    def build_symbols(self, text: NDArray[np.uint8], stops: Positions) -> Symbols:
+        """Returns the bytes of pre-tokens as symbols. The arguments are those of `collect_ids`."""
         ids = np.zeros(len(text) + 2, np.int32)
         ids[1:-1] = self.tables.byte_symbols.take(text)
         bounds = np.full(len(ids), END_BOUNDS)
         self.tables.get_byte_bounds(text, out=bounds[1:-2])
         bounds[stops] = END_BOUNDS
-        return _Symbols(ids, np.arange(-1, len(ids) - 1), bounds)
+        return Symbols(ids, np.arange(-1, len(ids) - 1), bounds)
 
-    def _merge_round(self, symbols: _Symbols, finished_ids: Ints, minimum: int) -> _Symbols | None:
+    def _merge_round(self, symbols: Symbols, finished_ids: Ints, minimum: int) -> Symbols | None:
         """Merges all safe pairs, and removes finished symbols.
 
         Args:
@@ -207,9 +215,21 @@ class BatchMerger:
         at = (
             np.flatnonzero(safe) + 1
         )  # the left symbols; `safe` starts at the first symbol after the sentinel
-        symbols.ids[at] = self.rules.get_merged_symbols(bounds.rank.take(at))
+        return self.merge_pairs(symbols, at, ~is_finished)
+
+    def merge_pairs(self, symbols: Symbols, at: Positions, remains: NDArray[np.bool_]) -> Symbols:
+        """Merges pairs that do not overlap, and removes other symbols.
+
+        Args:
+            symbols: the symbols. They are changed in place: the left symbols become the merged ones.
+            at: indices of the left symbols, ascending.
+            remains: mask of the symbols that are not removed. It is changed in place.
+
+        Returns:
+            The symbols that remain.
+        """
+        symbols.ids[at] = self.rules.get_merged_symbols(unpack_ranks(symbols.bounds.take(at)))
         symbols.bounds[at] = symbols.bounds.take(at + 1)
-        remains = ~is_finished
         remains[at + 1] = False
         merged = np.cumsum(remains).take(at) - 1  # the indices of the merged symbols among those that remain
         remaining = symbols.take(np.flatnonzero(remains))
@@ -237,70 +257,13 @@ class BatchMerger:
             A mask of shape `(symbols,)`, without the sentinels.
         """
         rank, left_bound, right_bound = ranks[1:-1], left[:-2], right[2:]
-        possible = (rank <= left_bound) & (rank <= right_bound) & (rank < NEVER_RANK)
-        safe: NDArray[np.bool_] = possible & (rank < left_bound)
-        # Chains take time to search. It pays only if many pairs wait for one of the same rank.
-        if np.count_nonzero(possible) > 2 * np.count_nonzero(safe):
-            safe[self._find_chain_pairs(ids, ranks, np.minimum(left, right), possible, safe)] = True
+        safe: NDArray[np.bool_] = (rank < left_bound) & (rank <= right_bound) & (rank < NEVER_RANK)
         at = np.flatnonzero(safe)
         safe[at] = self._is_in_time(ids, ranks, at + 1)
         ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER_RANK))
         if len(ties):
             safe[self._find_run_pairs(ids, ranks, ties, left_bound, right_bound)] = True
         return safe
-
-    def _find_chain_pairs(
-        self,
-        ids: Ints,
-        ranks: Ints,
-        competing_ranks: Ints,
-        possible: NDArray[np.bool_],
-        safe: NDArray[np.bool_],
-    ) -> Positions:
-        """Returns the pairs of chains: pairs that wait only for an equal pair further left.
-
-        With the tokens x* (rank 256), x*} (257) and }* (258), the bounds of `}*}*}*` are::
-
-            pair       }·*    *·}    }·*    *·}    }·*
-            rank       258     -     258     -     258
-            left        -     258    258    258    258     a merged * might take the } with rank 257
-
-        Only the first }·* is safe by its bounds. But the merge of rank 258 makes }*, which does not take the
-        next }. So all three can be merged together. The conditions for a pair and the one before it in the
-        chain: nothing between them changes before their rank is reached, and the token that they become does
-        not take the symbol after the first of them with this rank or a lower one.
-
-        Args:
-            ids: the symbols, with sentinels.
-            ranks: the rank of each symbol and the next.
-            competing_ranks: the lowest ranks of merges that can take a symbol of each pair.
-            possible: mask of the pairs whose halves nothing takes with a lower rank.
-            safe: mask of the possible pairs whose left halves nothing takes with the same rank.
-        """
-        rank = ranks[1:-1]
-        at = np.flatnonzero(possible)
-        at = at.take(np.argsort(rank.take(at), kind="stable"))  # so pairs of a chain follow one another
-        before, here = at[:-1], at[1:]
-        pretokens = np.cumsum(rank == END_RANK)
-        is_linked = (rank[before] == rank[here]) & (pretokens[before] == pretokens[here])
-        is_linked &= (here - before >= 2) & (here - before <= _REACH + 2)
-        links = np.flatnonzero(is_linked)
-        before, here = before[links], here[links]
-        between = np.stack([before + 1, here], axis=1).reshape(-1)
-        is_unchanged = (
-            np.minimum.reduceat(competing_ranks[1:-1], between)[::2] >= rank[here] if len(links) else links
-        )
-        following = self.tables.get_bounds(self.rules.get_merged_symbols(rank[here]), ids[before + 3])
-        is_linked[links] = is_unchanged & (unpack_bounds(following).from_left > rank[here])
-        # A pair is merged if a sequence of links leads back from it to a safe pair: the last safe pair at or
-        # before it is later than the last pair that is neither safe nor linked.
-        index = np.arange(len(at))
-        is_safe = safe[at]
-        is_broken = ~is_safe
-        is_broken[1:] &= ~is_linked
-        last_safe = np.maximum.accumulate(np.where(is_safe, index, -1))
-        last_broken = np.maximum.accumulate(np.where(is_broken, index, -1))
-        return at[last_safe > last_broken]
 
     def _find_run_pairs(
         self, ids: Ints, ranks: Ints, ties: Positions, left_bound: Ints, right_bound: Ints
@@ -357,7 +320,7 @@ class BatchMerger:
             in_time[early] = unpack_bounds(bounds).from_right > rank.take(early)
         return in_time
 
-    def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], finished_ids: Ints) -> None:
+    def _merge_rest(self, symbols: Symbols, text: NDArray[np.uint8], finished_ids: Ints) -> None:
         """Finishes the remaining symbols: merges pairs one at a time in the parts that can still merge.
 
         Args:

@@ -10,11 +10,11 @@ See docs/performance.md, section "Chunks".
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
+from tokjax.bpe.hash_tables import PADDING_BYTES, Pretokens
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import encode_segment, find_character_starts, from_characters, to_characters
 from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from tokjax.core.utf8 import Text
 
-Scalar = TypeVar("Scalar", bound=np.generic)
-_MARGIN = 1.1
 CHUNK_CHARACTERS = 1 << 19
 """Number of characters per chunk: few enough that its arrays stay in the processor's cache, and enough that
 the fixed cost of NumPy calls does not matter."""
@@ -160,30 +158,21 @@ def group_segments(segments: Segments, size: int, find_split: Callable[[str, int
     Yields:
         The pieces of each chunk.
     """
-    texts = segments.texts
+    texts, first, start = segments.texts, 0, 0  # the next segment, and the position in it
     stops = make_row_splits(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
-    pieces, capacity, first = Pieces([], [], segments.hold_bytes), size, 0
     while first < len(texts):
-        # The segments before `last` fit completely.
-        last = int(np.searchsorted(stops, stops[first] + capacity, "right")) - 1
-        pieces.texts.extend(texts[first:last])
-        pieces.ends_segment.extend([True] * (last - first))
-        capacity -= int(stops[last] - stops[first])
-        first = last
-        if capacity > 0 and first < len(texts):
-            for part, is_last in _split_text(texts[first], capacity, size, find_split):
-                if capacity <= 0:
-                    yield pieces
-                    pieces, capacity = Pieces([], [], segments.hold_bytes), size
-                pieces.texts.append(part)
-                pieces.ends_segment.append(is_last)
-                capacity -= len(part) + 1
-            first += 1
-        if capacity <= 0:
-            yield pieces
-            pieces, capacity = Pieces([], [], segments.hold_bytes), size
-    if pieces.texts:
-        yield pieces
+        end = int(stops[first]) + start + size
+        last = int(np.searchsorted(stops, end, "right")) - 1  # the segments before it fit completely
+        parts = list(texts[first : last + 1])
+        ends_segment = [True] * len(parts)
+        stop = 0
+        if last < len(texts):
+            stop = find_split(parts[-1], max(end - int(stops[last]), 1))
+            ends_segment[-1] = stop == len(parts[-1])
+            parts[-1] = parts[-1][:stop]
+        parts[0] = parts[0][start:]
+        yield Pieces(parts, ends_segment, segments.hold_bytes)
+        first, start = (last + 1, 0) if ends_segment[-1] else (last, stop)
 
 
 def find_split_before_space(text: str, target: int) -> int:
@@ -206,8 +195,8 @@ def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
     """
     pieces, encoded = encode_pieces(pieces)
     bounds = make_row_splits(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1)
-    text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
-    starts, stops = pre_tokenizer.find_bounds(text[:-MAX_PRETOKEN_BYTES], pieces, bounds[1:] - 1)
+    text = b"\n".join([*encoded, bytes(PADDING_BYTES)])  # followed by zeros, as `Pretokens` requires
+    starts, stops = pre_tokenizer.find_bounds(text[:-PADDING_BYTES], pieces, bounds[1:] - 1)
     pretokens = Pretokens(np.frombuffer(text, np.uint8), starts, stops - starts)
     return Chunk(pretokens, np.searchsorted(starts, bounds[1:]), bounds[:-1])
 
@@ -254,21 +243,6 @@ def find_byte_positions(text: bytes, num_characters: int) -> NDArray[np.int64]:
     return positions
 
 
-def _split_text(
-    text: str, capacity: int, size: int, find_split: Callable[[str, int], int]
-) -> Iterator[tuple[str, bool]]:
-    """Splits a text into a first part of about `capacity` characters and other parts of about `size`.
-
-    Yields:
-        Each part, and whether it is the last.
-    """
-    start, stop = 0, find_split(text, capacity)
-    while stop < len(text):
-        yield text[start:stop], False
-        start, stop = stop, find_split(text, stop + size)
-    yield text[start:], True
-
-
 def encode_pieces(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
     """Returns the pieces, with lone surrogates replaced, and their bytes."""
     try:
@@ -277,47 +251,6 @@ def encode_pieces(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
         if not pieces.hold_bytes:
             pieces = pieces._replace(texts=list(map(to_characters, pieces.texts)))
         return pieces, list(map(from_characters, pieces.texts))
-
-
-class GrowableArray(Generic[Scalar]):
-    """One-dimensional array that grows by appended parts.
-
-    Concatenating a list of parts needs memory for the parts and for the result. This needs about half of
-    that, which saves time as well, since memory is slow when it is used for the first time.
-
-    Args:
-        dtype: the scalar type of the array.
-    """
-
-    def __init__(self, dtype: type[Scalar]) -> None:
-        self._array: NDArray[Any] = np.empty(0, dtype)
-        self._size = 0
-
-    def __len__(self) -> int:
-        """Returns the number of elements."""
-        return self._size
-
-    def append(self, part: NDArray[Scalar], done: float) -> None:
-        """Appends a part.
-
-        Args:
-            part: the elements to append, shape `(n,)`.
-            done: approximate share of all elements that the array then holds, above 0 and at most 1. The
-                capacity of the array is chosen by it.
-        """
-        size = self._size + len(part)
-        if size > len(self._array):
-            capacity = size if done >= 1 else int(_MARGIN * size / done)
-            grown = np.empty(capacity, self._array.dtype)
-            grown[: self._size] = self._array[: self._size]
-            self._array = grown
-        self._array[self._size : size] = part
-        self._size = size
-
-    def finish(self) -> NDArray[Scalar]:
-        """Returns the array. Nothing can be appended afterwards."""
-        self._array.resize(self._size, refcheck=False)  # frees the unused capacity without a copy
-        return self._array
 
 
 class EncodedSegments(NamedTuple):
@@ -342,43 +275,25 @@ class EncodedSegments(NamedTuple):
     lengths: NDArray[np.int64] | None = None
 
 
-def join_chunks(
-    pieces: Iterable[Pieces], chunks: Iterable[EncodedSegments], total: int, *, begins_word: bool
-) -> EncodedSegments:
+def join_chunks(pieces: Iterable[Pieces], chunks: Iterable[EncodedSegments]) -> EncodedSegments:
     """Concatenates the ids of chunks, whose pieces together are complete segments.
 
     Args:
-        pieces: the pieces of each chunk, in order.
+        pieces: the pieces of each chunk, in order, at least one.
         chunks: the ids of the pieces of each chunk. Their spans, if any, are changed in place.
-        total: approximate number of characters of all pieces, plus one per piece.
-        begins_word: whether to report which ids begin a pre-token.
     """
-    ids, begins, spans = GrowableArray(np.int32), GrowableArray(np.bool_), GrowableArray(np.int64)
-    all_splits, characters = [np.zeros(1, np.int64)], 0
-    has_spans, nbytes_before = False, 0
-    for chunk_pieces, chunk in zip(pieces, chunks, strict=True):
-        characters += chunk_pieces.num_characters
-        done = characters / total
-        all_splits.append(chunk.splits[1:][chunk_pieces.ends_segment] + len(ids))
-        ids.append(chunk.ids, done)
-        if chunk.begins_word is not None:
-            begins.append(chunk.begins_word, done)
+    parts, is_split, nbytes_before = [], [True], 0
+    for (texts, ends_segment, hold_bytes), chunk in zip(pieces, chunks, strict=True):
+        parts.append(chunk)
+        is_split += ends_segment
         if chunk.spans is not None:
-            has_spans = True
             chunk.spans[: chunk.splits[1]] += nbytes_before
-            spans.append(chunk.spans.reshape(-1), done)
-            if len(chunk_pieces.texts) > 1:  # the last piece begins a segment
+            if len(texts) > 1 or ends_segment[-1]:  # the last piece begins a segment, or the next one does
                 nbytes_before = 0
-            if chunk_pieces.ends_segment[-1]:
-                nbytes_before = 0
-            else:
-                nbytes_before += len(encode_segment(chunk_pieces.texts[-1], chunk_pieces.hold_bytes))
-    return EncodedSegments(
-        ids.finish(),
-        np.concatenate(all_splits),
-        begins.finish() if begins_word else None,
-        spans.finish().reshape(-1, 2) if has_spans else None,
-    )
+            if not ends_segment[-1]:
+                nbytes_before += len(encode_segment(texts[-1], hold_bytes))
+    joined = concatenate_segments(parts)
+    return joined._replace(splits=joined.splits[is_split])
 
 
 def concatenate_segments(parts: Sequence[EncodedSegments]) -> EncodedSegments:
@@ -389,6 +304,9 @@ def concatenate_segments(parts: Sequence[EncodedSegments]) -> EncodedSegments:
     splits = make_row_splits(np.concatenate([np.diff(part.splits) for part in parts]))
     begins = [part.begins_word for part in parts if part.begins_word is not None]
     spans = [part.spans for part in parts if part.spans is not None]
-    if not begins:
-        return EncodedSegments(ids, splits, None)
-    return EncodedSegments(ids, splits, np.concatenate(begins), np.concatenate(spans))
+    return EncodedSegments(
+        ids,
+        splits,
+        np.concatenate(begins) if begins else None,
+        np.concatenate(spans) if spans else None,
+    )

@@ -27,12 +27,12 @@ See docs/tokenizers.md, section "BPE dropout".
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tokjax._util.permutation import INCREMENT, MASK64, mix_bits, mix_int
-from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, unpack_ranks
+from tokjax.bpe.merge_bounds import NEVER_RANK, unpack_ranks
 from tokjax.bpe.sequential_merging import merge_by_heap
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.utf8 import encode_segment
@@ -127,30 +127,8 @@ def merge_with_dropout(
     batch.merge_long_pretokens()
     while batch.merge_step() > _FEW_PRETOKENS:
         pass
-    batch.merge_sequentially(batch.symbols)
+    batch.merge_sequentially(batch.symbols.positions[1:-1])
     return merger.collect_ids(batch.finished_ids, text, np.cumsum(pretokens.lengths))
-
-
-class _Symbols(NamedTuple):
-    """The symbols of the pre-tokens that still merge, concatenated.
-
-    Attributes:
-        ids: the symbols, `int32`, shape `(symbols,)`.
-        ranks: rank of each symbol and the next, `int32`; `NEVER_RANK` if they do not merge, `END_RANK` for
-            the last symbol of a pre-token.
-        positions: index of the first byte of each symbol in the bytes of all pre-tokens, `int64`.
-        rows: index of the pre-token of each symbol, `int64`.
-    """
-
-    ids: Ints
-    ranks: Ints
-    positions: Positions
-    rows: Positions
-
-    def take(self, indices: Positions) -> _Symbols:
-        """Returns the symbols at the indices."""
-        columns: tuple[Any, ...] = self
-        return _Symbols(*(column.take(indices) for column in columns))
 
 
 class _DropoutBatch:
@@ -165,7 +143,7 @@ class _DropoutBatch:
 
     Attributes:
         finished_ids: the symbol that starts at each byte, or -1, `int32`, shape `(bytes,)`.
-        symbols: the symbols of the pre-tokens that still merge.
+        symbols: the symbols of the pre-tokens that still merge, as for batched merging.
     """
 
     def __init__(
@@ -176,37 +154,31 @@ class _DropoutBatch:
         self._stops = np.cumsum(lengths)
         self._step = 0
         self.finished_ids = merger.tables.byte_symbols.take(text)
-        bounds = np.full(len(text), END_BOUNDS)
-        if len(text) > 1:
-            merger.tables.get_byte_bounds(text, out=bounds[:-1])
-        bounds[self._stops - 1] = END_BOUNDS
-        self.symbols = _Symbols(
-            self.finished_ids.copy(),
-            unpack_ranks(bounds),
-            np.arange(len(text)),
-            np.repeat(np.arange(len(lengths)), lengths),
-        )
+        self.symbols = merger.build_symbols(text, self._stops)
+        # The pre-token of each byte. The sentinels before and after all bytes belong to another one.
+        self._rows = np.append(np.repeat(np.arange(len(lengths)), lengths), [len(lengths)] * 2)
 
     def merge_characters(self) -> None:
         """Builds the characters of the vocabulary from their bytes. These merges are never dropped.
 
         No two of them overlap: the right half is a continuation byte, with which no left half begins.
         """
-        num_merges = self._merger.rules.num_character_merges
-        while num_merges and len(at := np.flatnonzero(self.symbols.ranks < _NUM_BYTES + num_merges)):
+        count = self._merger.rules.num_character_merges
+        while count and len(at := np.flatnonzero(unpack_ranks(self.symbols.bounds) < _NUM_BYTES + count)):
             self._merge_pairs(at, np.ones(len(self.symbols.ids), bool))
 
     def merge_long_pretokens(self) -> None:
         """Merges very long pre-tokens, one at a time."""
-        is_long = np.diff(self._stops, prepend=0) > _LONG_PRETOKEN
+        is_long = np.append(np.diff(self._stops, prepend=0) > _LONG_PRETOKEN, False)
         if is_long.any():
-            of_long = is_long.take(self.symbols.rows)
-            self.merge_sequentially(self.symbols.take(np.flatnonzero(of_long)))
+            of_long = is_long.take(self._rows.take(self.symbols.positions))
+            self.merge_sequentially(self.symbols.positions[of_long])
             self.symbols = self.symbols.take(np.flatnonzero(~of_long))
 
     def merge_step(self) -> int:
         """Performs one step of each remaining pre-token. Returns the number of pre-tokens that remain."""
-        _, ranks, positions, rows = self.symbols
+        ranks, positions = unpack_ranks(self.symbols.bounds), self.symbols.positions
+        rows = self._rows.take(positions)
         candidates = np.flatnonzero(ranks < NEVER_RANK)
         counters = self._states.take(positions.take(candidates))
         counters += np.uint64((self._step + 1) * INCREMENT & MASK64)
@@ -216,13 +188,13 @@ class _DropoutBatch:
         first = np.flatnonzero(np.diff(kept_rows, prepend=-1))
         self._step += 1
         if not len(first):
-            self.symbols = self.symbols.take(first)
+            self.symbols = self.symbols.take(np.array([0, -1]))
             return 0
         # The lowest rank and, of equal ranks, the leftmost pair of each pre-token.
         priorities = ranks.take(kept).astype(np.int64) << _INDEX_BITS | kept
         best = np.minimum.reduceat(priorities, first) & ((1 << _INDEX_BITS) - 1)
-        merges = np.zeros(len(self._stops), bool)
-        merges[kept_rows.take(first)] = True
+        merges = np.zeros(len(self._stops) + 1, bool)
+        merges[kept_rows.take(first)] = merges[-1] = True
         self._merge_pairs(best, merges.take(rows))
         return len(first)
 
@@ -233,30 +205,20 @@ class _DropoutBatch:
             at: indices of the left symbols of the pairs, ascending.
             remains: mask of the symbols to keep. Those of finished pre-tokens are not. Changed in place.
         """
-        ids, ranks, positions, _ = self.symbols
-        ids[at] = self._merger.rules.get_merged_symbols(ranks.take(at))
-        ranks[at] = ranks.take(at + 1)
-        self.finished_ids[positions.take(at)] = ids.take(at)
-        self.finished_ids[positions.take(at + 1)] = -1
-        remains[at + 1] = False
-        remaining = self.symbols.take(np.flatnonzero(remains))
-        merged = np.cumsum(remains).take(at) - 1
-        # The symbol before index 0 is the last one, which ends a pre-token.
-        changed = np.concatenate([merged, merged - 1])
-        changed = changed[remaining.ranks[changed] != END_RANK]
-        bounds = self._merger.tables.get_bounds(remaining.ids.take(changed), remaining.ids.take(changed + 1))
-        remaining.ranks[changed] = unpack_ranks(bounds)
-        self.symbols = remaining
+        symbols = self.symbols
+        self.symbols = self._merger.merge_pairs(symbols, at, remains)
+        self.finished_ids[symbols.positions.take(at)] = symbols.ids.take(at)
+        self.finished_ids[symbols.positions.take(at + 1)] = -1
 
-    def merge_sequentially(self, symbols: _Symbols) -> None:
-        """Merges pre-tokens one at a time, from their current symbols on."""
+    def merge_sequentially(self, positions: Positions) -> None:
+        """Merges pre-tokens one at a time, from the positions of their current symbols on."""
         rules = self._merger.rules
-        first = np.flatnonzero(np.diff(symbols.rows, prepend=-1))
-        for positions in np.split(symbols.positions, first[1:]) if len(first) else ():
-            start = int(positions[0])
+        first = np.flatnonzero(np.diff(self._rows.take(positions), prepend=-1))
+        for part in np.split(positions, first[1:]) if len(first) else ():
+            start = int(part[0])
             stop = int(self._stops[np.searchsorted(self._stops, start, "right")])
             text = self._text[start:stop].tobytes()
-            first_starts, is_dropped = (positions - start).tolist(), self._make_decision(start, stop)
+            first_starts, is_dropped = (part - start).tolist(), self._make_decision(start, stop)
             starts = merge_by_heap(text, first_starts, rules.get_rank, is_dropped, self._step)
             tokens = [text[i:j] for i, j in zip(starts, [*starts[1:], len(text)], strict=True)]
             self.finished_ids[start:stop] = -1

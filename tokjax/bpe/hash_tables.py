@@ -1,22 +1,22 @@
 """Hash tables from pre-tokens to 64-bit values, with lookups of whole arrays.
 
 The key of a pre-token is its bytes, as one or two 64-bit numbers, so no string is created. Pre-tokens of up
-to 8 and of up to 16 bytes have separate tables. Bytes after the end of the pre-token are zero. So a pre-token
-with a zero byte has no unambiguous key, and is in no table. The key of a longer pre-token is a hash of its
-bytes, which are stored, and compared; see `LongPretokens`. Pre-tokens of more than 128 bytes are in no table.
+to 7 and of up to 15 bytes have separate tables. Bytes after the end of the pre-token are zero, but the last
+one, which is the length plus 1: zero bytes can be part of a pre-token. The key of a longer pre-token is a
+hash of its bytes, which are stored, and compared; see `LongPretokens`.
 
 A table uses open addressing with linear probing. The first slot of a key is given by the highest bits of the
 key times a random odd factor. With 16 slots and the factor 0x9E3779B97F4A7C15::
 
     pre-token   key                  first slot   slot
-    low         0000000000776f6c         6          6
-    new         000000000077656e         7          7
-    est         0000000000747365         7          9     slots 7 and 8 hold other keys
-    lowest      0000747365776f6c         8          8
+    low         0400000000776f6c         11        11
+    new         040000000077656e         12        12
+    newer       060000726577656e         13        13
+    est         0400000000747365         13        14     slot 13 holds another key
 
 A lookup reads the first slots of all keys at once. The keys that were not there look at their next slot,
 again all at once, until each of them is found or meets a free slot. The four keys are inserted together:
-`new` gets slot 7 because it is before `est`.
+`newer` gets slot 13 because it is before `est`.
 
 See docs/performance.md, section "Hash table".
 """
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.locks import ThreadLock
+from tokjax._util.permutation import mix_bits
 from tokjax.core.ragged import concatenate_ranges, group_equal_rows
 
 if TYPE_CHECKING:
@@ -47,50 +48,12 @@ _SLOTS_PER_KEY = 2
 """Minimum number of slots for each key. The sparser a table, the fewer keys need a second look."""
 
 
-class _Slots:
-    """The slots of a table: one row per slot, with the columns of the key and then the value.
-
-    A slot is free if its first column is 0, whatever its value is. The first column of a slot is written
-    last. So a thread that looks up a key while another thread writes it does not find the key.
-    """
-
-    def __init__(self, rows: NDArray[np.uint64]) -> None:
-        self.rows = rows
-        self.shift = np.uint64(65 - len(rows).bit_length())
-        self.mask = len(rows) - 1
-        # The rows as records, so that `compare` takes each row as one item.
-        self._records = rows.view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the rows as they are now: a protocol with separate buffers would read them later."""
-        return _Slots, (self.rows.copy(),)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def compare(self, at: NDArray[np.int64], keys: Keys) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Compares keys with the keys in the given slots.
-
-        Args:
-            at: the slot for each key, `int64`, shape `(keys,)`.
-            keys: the keys.
-
-        Returns:
-            Whether each slot holds the key, and the rows of the slots.
-        """
-        rows = self._records.take(at, mode="clip").view(np.int64).reshape(len(at), self.rows.shape[1])
-        same: NDArray[np.bool_] = rows[:, 0] == keys[:, 0].view(np.int64)
-        for i in range(1, keys.shape[1]):
-            same &= rows[:, i] == keys[:, i].view(np.int64)
-        return same, rows
-
-
-def _make_free_slots(bits: int, columns: int) -> _Slots:
-    return _Slots(np.zeros((1 << bits, columns + 1), np.uint64))
-
-
 class HashTable:
     """Hash table from keys of a fixed width to 64-bit values. Reading takes no lock.
+
+    There is one row for each slot, with the columns of the key and then the value. A slot is free if its
+    first column is 0, whatever its value is. The first column of a slot is written last. So a thread that
+    looks up a key while another thread writes it does not find the key.
 
     Args:
         columns: number of 64-bit numbers in a key.
@@ -101,7 +64,7 @@ class HashTable:
         # The factors are random for each table, so nobody can construct a text whose pre-tokens all have the
         # same first slot.
         self._factors = [np.uint64(int.from_bytes(os.urandom(8), "little") | 1) for _ in range(columns)]
-        self._slots = _make_free_slots((_SLOTS_PER_KEY * capacity).bit_length(), columns)
+        self._rows = np.zeros((1 << (_SLOTS_PER_KEY * capacity).bit_length(), columns + 1), np.uint64)
         self._used = 0
         self._lock = ThreadLock()
 
@@ -112,25 +75,29 @@ class HashTable:
     def copy(self) -> HashTable:
         """Returns a table that does not change with this one."""
         copied = copy.copy(self)
-        copied._slots = _Slots(self._slots.rows.copy())
+        copied._rows = self._rows.copy()
         return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields, with the rows as they are now: they may be pickled later."""
+        return vars(self) | {"_rows": self._rows.copy()}
 
     @property
     def nbytes(self) -> int:
         """Minimum memory for this number of keys, in bytes. The table takes up to twice as much."""
-        return self._used * _SLOTS_PER_KEY * self._slots.rows.itemsize * (len(self._factors) + 1)
+        return self._used * _SLOTS_PER_KEY * self._rows.itemsize * self._rows.shape[1]
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
         """Returns the value of each key, `ABSENT` for keys that are not in the table."""
-        slots = self._slots
-        at = self._compute_first_slots(slots, keys)
-        same, rows = slots.compare(at, keys)
+        table = self._rows
+        at = self._compute_first_slots(table, keys)
+        same, rows = _compare(table, at, keys)
         values: NDArray[np.int64] = np.where(same, rows[:, -1], ABSENT)
         undecided = np.flatnonzero((rows[:, 0] != 0) & ~same)
         remaining = undecided
         while len(remaining):  # these keys look at their next slots, until they are found or meet a free one
-            at, keys = at.take(undecided) + 1 & slots.mask, keys.take(undecided, axis=0)
-            same, rows = slots.compare(at, keys)
+            at, keys = at.take(undecided) + 1 & len(table) - 1, keys.take(undecided, axis=0)
+            same, rows = _compare(table, at, keys)
             values[remaining] = np.where(same, rows[:, -1], ABSENT)
             undecided = np.flatnonzero((rows[:, 0] != 0) & ~same)
             remaining = remaining.take(undecided)
@@ -145,9 +112,9 @@ class HashTable:
         """
         with self._lock.current:
             needed = _SLOTS_PER_KEY * (self._used + len(values))
-            if needed > len(self._slots):
+            if needed > len(self._rows):
                 self._grow(needed)
-            self._used += self._insert(self._slots, keys, values)
+            self._used += self._insert(self._rows, keys, values)
 
     def hash_keys(self, keys: Keys) -> NDArray[np.uint64]:
         """Returns a hash of each key, `uint64`, shape `(keys,)`. Different keys rarely have equal hashes."""
@@ -159,13 +126,13 @@ class HashTable:
             hashes *= factor
         return hashes
 
-    def _insert(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
+    def _insert(self, table: NDArray[np.uint64], keys: Keys, values: NDArray[np.int64]) -> int:
         """Writes keys to free slots, each different key once. Returns the number of keys written."""
-        at = self._compute_first_slots(slots, keys)
+        at = self._compute_first_slots(table, keys)
         remaining, num_inserted = np.arange(len(values)), 0
-        stored_values = slots.rows.view(np.int64)[:, -1]
+        stored_values = table.view(np.int64)[:, -1]
         while len(remaining):
-            same, rows = slots.compare(at, keys.take(remaining, axis=0))
+            same, rows = _compare(table, at, keys.take(remaining, axis=0))
             # Several keys may need the same free slot. Each writes its number there, the first key last, and
             # the key whose number remains gets the slot. Threads that read ignore the value of a free slot.
             is_free = rows[:, 0] == 0
@@ -177,47 +144,70 @@ class HashTable:
             # The order matters to threads that read: the first column, which makes the row valid, comes last.
             stored_values[free] = values.take(written)
             for column in reversed(range(keys.shape[1])):
-                slots.rows[free, column] = keys[written, column]
+                table[free, column] = keys[written, column]
             num_inserted += len(written)
             # The other keys look at this slot again if it was free, and at the next slot if it was not. Keys
             # that are in the slot are duplicates, or were in the table before.
             same[candidates[has_won]] = True
             others = np.flatnonzero(~same)
-            at, remaining = at.take(others) + ~is_free.take(others) & slots.mask, remaining.take(others)
+            at, remaining = at.take(others) + ~is_free.take(others) & len(table) - 1, remaining.take(others)
         return num_inserted
 
     def _grow(self, slots: int) -> None:
         """Moves all keys to a larger array of at least `slots` slots. Threads that read use the old one."""
-        old, columns = self._slots.rows, len(self._factors)
-        grown = _make_free_slots(slots.bit_length(), columns)
+        old = self._rows
+        grown = np.zeros((1 << slots.bit_length(), old.shape[1]), np.uint64)
         old = old.take(np.flatnonzero(old[:, 0]), axis=0)
         self._insert(grown, old[:, :-1], old[:, -1].view(np.int64))
-        self._slots = grown
+        self._rows = grown
 
-    def _compute_first_slots(self, slots: _Slots, keys: Keys) -> NDArray[np.int64]:
+    def _compute_first_slots(self, table: NDArray[np.uint64], keys: Keys) -> NDArray[np.int64]:
         hashes = self.hash_keys(keys)
-        hashes >>= slots.shift
+        hashes >>= np.uint64(65 - len(table).bit_length())
         return hashes.view(np.int64)
+
+
+def _compare(
+    table: NDArray[np.uint64], at: NDArray[np.int64], keys: Keys
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Compares keys with the keys in the given slots of a table.
+
+    Args:
+        table: the rows of the table.
+        at: the slot for each key, `int64`, shape `(keys,)`.
+        keys: the keys.
+
+    Returns:
+        Whether each slot holds the key, and the rows of the slots.
+    """
+    # As records, of which `take` copies each as one item.
+    records = table.view(f"V{table.itemsize * table.shape[1]}").reshape(-1)
+    rows = records.take(at, mode="clip").view(np.int64).reshape(len(at), table.shape[1])
+    same: NDArray[np.bool_] = rows[:, 0] == keys[:, 0].view(np.int64)
+    for i in range(1, keys.shape[1]):
+        same &= rows[:, i] == keys[:, i].view(np.int64)
+    return same, rows
 
 
 _WORD_BYTES = 8
 """Number of bytes of a column of a key."""
 _MAX_COLUMNS = 2
-MAX_PRETOKEN_BYTES = 128
-"""Maximum length of the pre-tokens in the tables, in bytes. None of them has a zero byte."""
+PADDING_BYTES = _WORD_BYTES
+"""Number of bytes after the last pre-token, so that a word can be read at any byte of each."""
 _MASKS = (np.tri(_WORD_BYTES + 1, _WORD_BYTES, -1, np.uint8) * np.uint8(0xFF)).view(np.uint64).reshape(-1)
 """For each length, the mask of that many bytes, followed by zeros."""
+_LENGTHS = np.append(np.arange(1, _WORD_BYTES + 1), 0).astype(np.uint64) << np.uint64(56)
+"""For each length below 8, the length plus 1 in the highest byte, so that no key is 0; and 0 for 8."""
 _DENSE = 12
 """If there is one pre-token in at most this many bytes, it is faster to read a word at each byte."""
-_LINE_FEED_KEY = np.uint64(ord("\n"))
+_LINE_FEED_KEY = _LENGTHS[1] | np.uint64(ord("\n"))
 
 
 class Pretokens(NamedTuple):
     """Pre-tokens as slices of one array of bytes.
 
     Attributes:
-        data: the text, `uint8`. At least `MAX_PRETOKEN_BYTES` more bytes follow the last pre-token, so that
-            keys of any width can be read.
+        data: the text, `uint8`. At least `PADDING_BYTES` more bytes follow the last pre-token.
         starts: index of the first byte of each pre-token, `int64`, shape `(pretokens,)`.
         lengths: number of bytes of each pre-token, at least 1, `int64`, shape `(pretokens,)`.
     """
@@ -239,7 +229,7 @@ class Pretokens(NamedTuple):
 def make_pretokens(texts: Sequence[bytes]) -> Pretokens:
     """Concatenates byte strings to pre-tokens."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    data = np.frombuffer(b"".join(texts) + bytes(MAX_PRETOKEN_BYTES), np.uint8)
+    data = np.frombuffer(b"".join(texts) + bytes(PADDING_BYTES), np.uint8)
     return Pretokens(data, np.cumsum(lengths) - lengths, lengths)
 
 
@@ -247,7 +237,7 @@ def concatenate_pretokens(parts: Sequence[Pretokens]) -> Pretokens:
     """Returns the pre-tokens of several arrays in one array that contains nothing else."""
     texts = map(_join_bytes, parts)
     lengths = np.concatenate([part.lengths for part in parts])
-    data = np.concatenate([*texts, np.zeros(MAX_PRETOKEN_BYTES, np.uint8)])
+    data = np.concatenate([*texts, np.zeros(PADDING_BYTES, np.uint8)])
     return Pretokens(data, np.cumsum(lengths) - lengths, lengths)
 
 
@@ -269,7 +259,7 @@ class LongPretokens:
 
     def __init__(self) -> None:
         self._hashes = HashTable(1)
-        self._factors = np.frombuffer(os.urandom(MAX_PRETOKEN_BYTES), np.uint64) | np.uint64(1)
+        self._seed = np.frombuffer(os.urandom(_WORD_BYTES), np.uint64)
         self._words = np.zeros(1 << 8, np.uint64)
         self._rows = np.zeros((1 << 5, 3), np.int64)  # first word, number of bytes, and value
         self._num_words: int = 0
@@ -338,15 +328,19 @@ class LongPretokens:
                 np.repeat(pretokens.lengths, num_words) - offsets,
             )
         )
-        terms = words * self._factors.take(index)
+        factors = mix_bits(self._seed + np.arange(num_words.max(), dtype=np.uint64)).take(index) | np.uint64(
+            1
+        )
+        terms = words * factors
         terms ^= terms >> np.uint64(32)  # the factors mix only upwards
-        terms *= self._factors.take(index)
+        terms *= factors
         hashes: NDArray[np.uint64] = np.add.reduceat(terms, np.cumsum(num_words) - num_words)
+        hashes ^= mix_bits(self._seed ^ pretokens.lengths.astype(np.uint64))  # zero bytes add nothing
         return words, num_words, hashes | np.uint64(1)  # no key may be 0
 
 
 class HashTables:
-    """Hash tables from pre-tokens of up to `MAX_PRETOKEN_BYTES` bytes to values.
+    """Hash tables from pre-tokens to values.
 
     Args:
         pretokens: the first pre-tokens. They should include a line feed: `find` looks it up in the narrowest
@@ -355,63 +349,46 @@ class HashTables:
     """
 
     def __init__(self, pretokens: Pretokens, values: NDArray[np.int64]) -> None:
-        self._narrow = [HashTable(columns) for columns in range(1, _MAX_COLUMNS + 1)]
-        self._long = LongPretokens()
+        self._short, self._medium, self._long = HashTable(1), HashTable(2), LongPretokens()
         self.add(pretokens, values)
 
     @property
     def nbytes(self) -> int:
         """Memory of the tables in bytes, to within a factor of two."""
-        return self._long.nbytes + sum(table.nbytes for table in self._narrow)
+        return self._short.nbytes + self._medium.nbytes + self._long.nbytes
 
     def find(self, pretokens: Pretokens) -> NDArray[np.int64]:
         """Returns the value of each pre-token, `ABSENT` for those that are not in the tables."""
         # Most pre-tokens are short. Looking up all of them in the narrowest table avoids selecting the short
         # ones, which would cost more than the useless lookups of the longer ones.
-        keys = _read_first_words(pretokens)
-        longer = np.flatnonzero(pretokens.lengths > _WORD_BYTES)
+        keys = _read_keys(pretokens)
+        longer = np.flatnonzero(pretokens.lengths >= _WORD_BYTES)
         first_words = keys.take(longer)
         keys[longer] = _LINE_FEED_KEY  # any key that is in the table: the values are overwritten
-        values = self._narrow[0].find(keys[:, None])
-        if len(longer):
-            values[longer] = self._find_longer(pretokens.take(longer), first_words)
-        zeros = _find_zero_bytes(pretokens)
-        if len(zeros):
-            values[zeros] = ABSENT
-        return values
-
-    def _find_longer(self, pretokens: Pretokens, first_words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Returns the values of pre-tokens of more than 8 bytes, whose first 8 bytes are given."""
-        values = np.full(len(first_words), ABSENT)
-        is_narrow = pretokens.lengths <= _MAX_COLUMNS * _WORD_BYTES
-        narrow = np.flatnonzero(is_narrow)
-        if len(narrow):
-            keys = np.empty((len(narrow), 2), np.uint64)
-            keys[:, 0] = first_words.take(narrow)
-            keys[:, 1] = _read_first_words(_skip_word(pretokens.take(narrow)))
-            values[narrow] = self._narrow[1].find(keys)
-        long = np.flatnonzero(~is_narrow & (pretokens.lengths <= MAX_PRETOKEN_BYTES))
+        values = self._short.find(keys[:, None])
+        is_medium = pretokens.lengths.take(longer) < 2 * _WORD_BYTES
+        medium, long = longer[is_medium], longer[~is_medium]
+        if len(medium):
+            last_words = _read_keys(_skip_word(pretokens.take(medium)))
+            values[medium] = self._medium.find(np.stack([last_words, first_words[is_medium]], axis=1))
         if len(long):
             values[long] = self._long.find(pretokens.take(long))
         return values
 
     def add(self, pretokens: Pretokens, values: NDArray[np.int64]) -> None:
-        """Inserts pre-tokens. Existing ones keep their values. Those that no table can hold are skipped."""
-        width = np.minimum((pretokens.lengths + (_WORD_BYTES - 1)) >> 3, _MAX_COLUMNS + 1)
-        width[~can_hold(pretokens)] = 0
-        for columns, table in enumerate(self._narrow, 1):
-            indices = np.flatnonzero(width == columns)
-            if len(indices):
-                table.add(_build_keys(pretokens.take(indices), columns), values.take(indices))
-        indices = np.flatnonzero(width > _MAX_COLUMNS)
-        if len(indices):
-            self._long.add(pretokens.take(indices), values.take(indices))
+        """Inserts pre-tokens. Existing ones keep their values."""
+        num_words = np.minimum(pretokens.lengths // _WORD_BYTES, 2)
+        short, medium, long = (np.flatnonzero(num_words == number) for number in range(3))
+        self._short.add(_read_keys(pretokens.take(short))[:, None], values.take(short))
+        if len(medium):
+            of_medium = pretokens.take(medium)
+            keys = np.stack([_read_keys(_skip_word(of_medium)), _read_keys(of_medium)], axis=1)
+            self._medium.add(keys, values.take(medium))
+        if len(long):
+            self._long.add(pretokens.take(long), values.take(long))
 
     def unique(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Finds the different pre-tokens, in no particular order.
-
-        Args:
-            pretokens: pre-tokens for which `can_hold` is true.
 
         Returns:
             The index of one occurrence of each different pre-token, `int64`, shape `(unique,)`; and for each
@@ -435,18 +412,11 @@ def _skip_word(pretokens: Pretokens) -> Pretokens:
     return Pretokens(pretokens.data, pretokens.starts + _WORD_BYTES, pretokens.lengths - _WORD_BYTES)
 
 
-def can_hold(pretokens: Pretokens) -> NDArray[np.bool_]:
-    """Returns which pre-tokens a table can hold: up to `MAX_PRETOKEN_BYTES` bytes, and no zero byte."""
-    is_storable: NDArray[np.bool_] = pretokens.lengths <= MAX_PRETOKEN_BYTES
-    is_storable[_find_zero_bytes(pretokens)] = False
-    return is_storable
-
-
-def _build_keys(pretokens: Pretokens, columns: int) -> Keys:
-    """Returns the keys of pre-tokens of one or two columns: their bytes, followed by zeros."""
-    if columns == 1:
-        return _read_first_words(pretokens)[:, None]
-    return np.stack([_read_first_words(pretokens), _read_first_words(_skip_word(pretokens))], axis=1)
+def _read_keys(pretokens: Pretokens) -> NDArray[np.uint64]:
+    """Returns the keys of pre-tokens of up to 7 bytes, or the first words of longer ones."""
+    keys = _read_first_words(pretokens)
+    keys |= _LENGTHS.take(pretokens.lengths, mode="clip")
+    return keys
 
 
 def _read_first_words(pretokens: Pretokens) -> NDArray[np.uint64]:
@@ -463,13 +433,3 @@ def _read_first_words(pretokens: Pretokens) -> NDArray[np.uint64]:
         words = at_each_byte[starts]
     words &= _MASKS.take(pretokens.lengths, mode="clip")
     return words
-
-
-def _find_zero_bytes(pretokens: Pretokens) -> NDArray[np.int64]:
-    """Returns the indices of the pre-tokens that contain a zero byte. Few texts have any."""
-    text = pretokens.data[:-MAX_PRETOKEN_BYTES]
-    if not len(pretokens.starts) or text.min():
-        return np.zeros(0, np.int64)
-    zeros = np.flatnonzero(text == 0)
-    before = np.searchsorted(zeros, pretokens.starts)
-    return np.flatnonzero(np.searchsorted(zeros, pretokens.starts + pretokens.lengths) > before)

@@ -28,21 +28,15 @@ See docs/performance.md, section "Merge bounds".
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.hash_tables import (
-    ABSENT,
-    HashTable,
-    HashTables,
-    Pretokens,
-    can_hold,
-    make_pretokens,
-)
-from tokjax.core.ragged import argsort_integers, concatenate_ranges
+from tokjax.bpe.hash_tables import ABSENT, HashTable, HashTables, Pretokens, make_pretokens
+from tokjax.bpe.merge_rules import LONG_TOKEN
+from tokjax.core.ragged import argsort_integers, concatenate_ranges, find_distinct
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -158,9 +152,9 @@ def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
     as_left, as_right = np.full(size, END_RANK), np.full(size, END_RANK)
     np.minimum.at(as_left, pairs.left, pairs.rank)
     np.minimum.at(as_right, pairs.right, pairs.rank)
-    keys, bounds = _build_all_bounds(
-        pairs, _find_longest_suffixes(splits, size), _find_longest_prefixes(splits, size)
-    )
+    # Splits are in the order of head lengths. In reverse, the longest tail is the last one.
+    suffixes = _find_longest(splits.token[::-1], splits.tail[::-1], size)
+    keys, bounds = _build_all_bounds(pairs, suffixes, _find_longest(splits.token, splits.head, size))
     pair_bounds = HashTable(
         1, 2 * len(keys)
     )  # sparse: a third of the lookups is for pairs that are not there
@@ -268,56 +262,33 @@ def _add_shorter_tokens(pairs: MergePairs, shorter: Ints, side: Literal["left", 
     return MergePairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 
-def _find_longest_suffixes(splits: _TokenSplits, size: int) -> Ints:
-    """Returns, for each symbol, the longest token that is a proper suffix of it, or `ABSENT`."""
-    # Splits are in the order of head lengths. In reverse, the longest tail is assigned last, and remains.
-    rows = np.flatnonzero(splits.tail != ABSENT)[::-1]
+def _find_longest(tokens: Ints, parts: Ints, size: int) -> Ints:
+    """Returns, for each symbol, the last one of its parts that is a token, or `ABSENT`."""
+    rows = np.flatnonzero(parts != ABSENT)
     longest = np.full(size, ABSENT, np.int32)
-    longest[splits.token[rows]] = splits.tail[rows]
-    return longest
-
-
-def _find_longest_prefixes(splits: _TokenSplits, size: int) -> Ints:
-    """Returns, for each symbol, the longest token that is a proper prefix of it, or `ABSENT`."""
-    rows = np.flatnonzero(splits.head != ABSENT)
-    longest = np.full(size, ABSENT, np.int32)
-    longest[splits.token[rows]] = splits.head[rows]
+    longest[tokens[rows]] = parts[rows]
     return longest
 
 
 def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
     """Splits each token in every way, in the order of increasing length of the head."""
-    tokens = list(symbols)
-    pretokens = make_pretokens(tokens)
+    pretokens = make_pretokens(list(symbols))
     ids = np.fromiter(symbols.values(), np.int64, len(symbols))
-    is_in_tables = can_hold(pretokens)
-    if not is_in_tables.all():
-        rows = np.flatnonzero(is_in_tables)
-        pretokens, ids = pretokens.take(rows), ids.take(rows)
     tables = HashTables(pretokens, ids)
-    num_splits = pretokens.lengths - 1
-    rows = np.repeat(np.arange(len(num_splits)), num_splits)
-    head_lengths = concatenate_ranges(1, num_splits)
-    starts, lengths = pretokens.starts[rows], pretokens.lengths[rows]
-    by_arrays = _TokenSplits(
+    long = np.flatnonzero(pretokens.lengths > LONG_TOKEN)
+    num_splits = np.where(pretokens.lengths > LONG_TOKEN, 0, pretokens.lengths - 1)
+    rows, heads = np.repeat(np.arange(len(ids)), num_splits), concatenate_ranges(1, num_splits)
+    if len(long):  # these are split where a part can be a token
+        sizes = find_distinct(pretokens.lengths).tolist()
+        cuts = [_find_splits(length, sizes) for length in pretokens.lengths.take(long).tolist()]
+        rows = np.append(rows, np.repeat(long, list(map(len, cuts))))
+        heads = np.append(heads, np.array([*chain.from_iterable(cuts)], np.int64))
+    data, starts, lengths = pretokens.take(rows)
+    return _TokenSplits(
         ids[rows].astype(np.int32),
-        tables.find(Pretokens(pretokens.data, starts, head_lengths)).astype(np.int32),
-        tables.find(Pretokens(pretokens.data, starts + head_lengths, lengths - head_lengths)).astype(
-            np.int32
-        ),
+        tables.find(Pretokens(data, starts, heads)).astype(np.int32),
+        tables.find(Pretokens(data, starts + heads, lengths - heads)).astype(np.int32),
     )
-    if is_in_tables.all():
-        return by_arrays
-    # The hash tables hold neither very long tokens nor zero bytes. These tokens are split in Python.
-    others = [tokens[row] for row in np.flatnonzero(~is_in_tables).tolist()]
-    sizes = sorted(set(map(len, tokens)))
-    triples = [
-        (symbols[token], symbols.get(token[:split], ABSENT), symbols.get(token[split:], ABSENT))
-        for token in others
-        for split in _find_splits(len(token), sizes)
-    ]
-    by_loop = np.array(triples, np.int32).reshape(-1, 3).T
-    return _TokenSplits(*(np.concatenate(columns) for columns in zip(by_arrays, by_loop, strict=True)))
 
 
 def _find_splits(length: int, sizes: list[int]) -> list[int]:

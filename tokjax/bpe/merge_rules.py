@@ -30,7 +30,7 @@ MAX_MERGES = MAX_ID - 256 - (1 << 16)
 """Maximum number of merges: ranks are stored in as many bits as ids, and a few of them are reserved."""
 LONG_TOKEN = 128
 """Tokens of more bytes are long. Splitting them in all ways takes time that has to be limited."""
-_MAX_SPLIT_BYTES = 1 << 33
+_MAX_SPLIT_BYTES = 1 << 26
 
 
 class RulesTooLargeError(InvalidArgumentError):
@@ -124,7 +124,7 @@ def parse_merge_pairs(
 
 
 def check_symbol_lengths(symbols: Mapping[bytes, int]) -> None:
-    """Raises `RulesTooLargeError` if it would take minutes to split the long tokens in all ways."""
+    """Raises `RulesTooLargeError` if it would take gigabytes to split the long tokens in all ways."""
     lengths = list(map(len, symbols))
     long = [length for length in lengths if length > LONG_TOKEN]
     split_bytes = len(set(lengths)) * sum(long) if long else 0

@@ -11,10 +11,7 @@ import numpy as np
 from tokjax.bpe.chunks import find_byte_starts, find_split_before_space, move_to_bytes
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.special_tokens import compile_byte_matcher, compile_matcher
-from tokjax.pretokenize.word_boundaries import (
-    compile_word_expression,
-    find_word_bounds,
-)
+from tokjax.pretokenize.word_boundaries import compile_word_expression, find_word_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,14 +53,14 @@ class FillingPreTokenizer(ABC):
         """Implements `PreTokenizer`."""
 
     @abstractmethod
-    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(self, text: bytes, pieces: Pieces) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start. The arguments are those of `find_bounds`."""
 
     def find_bounds(
         self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the byte positions at which pre-tokens start and stop, as `PreTokenizer` specifies."""
-        starts = self.find_starts(text, pieces, ends)
+        starts = self.find_starts(text, pieces)
         stops = np.append(starts, ends[-1])[1:]
         # The last pre-token of a piece ends before the newline. Empty pieces have none.
         num_before = np.searchsorted(starts, ends)
@@ -90,12 +87,7 @@ class PatternPreTokenizer(FillingPreTokenizer):
         """
         return find_split_before_space(text, target) if self._splitter.splits_before_spaces else len(text)
 
-    def find_starts(
-        self,
-        text: bytes,
-        pieces: Pieces,
-        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
-    ) -> NDArray[np.int64]:
+    def find_starts(self, text: bytes, pieces: Pieces) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces."""
         if not self._splitter.has_tables:
             return find_byte_starts(self._flag_starts_by_expression(pieces.texts), text)
@@ -161,12 +153,7 @@ class AdjacencyPreTokenizer(FillingPreTokenizer):
             target += len(flags)
         return len(text)
 
-    def find_starts(
-        self,
-        text: bytes,
-        pieces: Pieces,
-        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
-    ) -> NDArray[np.int64]:
+    def find_starts(self, text: bytes, pieces: Pieces) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces."""
         character_ends = pieces.get_character_ends()
         is_ascii = text.isascii()  # then bytes are code points
@@ -228,9 +215,10 @@ class SymbolPreTokenizer(FillingPreTokenizer):
         """Returns the first index at or after `target` where a pre-token starts, or the text's length."""
         return self._adjacency.find_split(text, target)
 
-    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(self, text: bytes, pieces: Pieces) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces."""
-        starts = self._adjacency.find_starts(text, pieces, ends)
+        starts = self._adjacency.find_starts(text, pieces)
+        [ends] = move_to_bytes(text, pieces.num_characters, pieces.get_character_ends())
         spans = [
             match.span()
             for piece_end, next_end in pairwise([-1, *ends.tolist()])

@@ -19,8 +19,7 @@ the pool::
 The ids of the chunk are then one gather from the pool. Misses can be inserted in any order, so their offsets
 are not defined, only their ids.
 
-Pre-tokens that no table can hold (very long ones, or with zero bytes) are in a dictionary. Both are bounded:
-once the cache is full, it is reset to the vocabulary, which changes no id.
+Once the cache is full, it is reset to the vocabulary, which changes no id.
 
 See docs/performance.md, section "Pre-token cache".
 """
@@ -33,8 +32,8 @@ import numpy as np
 
 from tokjax._util.cache_exchange import ExchangingCache
 from tokjax._util.locks import ThreadLock
-from tokjax.bpe.batched_merging import NO_IDS, PretokenIds
-from tokjax.bpe.hash_tables import ABSENT, HashTables, can_hold, concatenate_pretokens, make_pretokens
+from tokjax.bpe.batched_merging import PretokenIds
+from tokjax.bpe.hash_tables import ABSENT, HashTables, concatenate_pretokens, make_pretokens
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 
@@ -48,37 +47,33 @@ if TYPE_CHECKING:
 MAX_CACHE_BYTES = 1 << 26
 """Memory of the pre-tokens besides the vocabulary, in bytes, at which the cache is reset. The tables take up
 to four times as much while one of them grows."""
-_ENTRY_BYTES = 200
-"""Memory of an entry of the dictionary besides the bytes of its pre-token."""
 MAX_CACHE_TOKENS = 1 << 23
 """Number of ids in the pool at which the cache is reset."""
 # The value of a pre-token: its first id and the number of its ids in the upper 32 bits, the offset of its ids
-# in the pool in the lower. Most pre-tokens are one token, whose id is then known without reading the pool.
+# in the pool in the lower. Most pre-tokens are one token, whose id is then known without reading the pool. If
+# there are more ids than the bits hold, the value is negative, and the number is in the pool before the ids.
 _UPPER_SHIFT = 32
 _OFFSET_MASK = np.int64((1 << _UPPER_SHIFT) - 1)
 _FIRST_ID_MASK = np.int32((1 << ID_BITS) - 1)
-_NO_INDICES = np.zeros(0, np.int64)
+_MANY = 1 << 31 - ID_BITS
+"""From this number of ids on, it is in the pool."""
 _MAX_MISSES, _MAX_BATCHES = 1 << 15, 16
 """Misses are merged and inserted once there are this many, or this many batches wait for them."""
 
 
-class CacheLookup(NamedTuple):
+class _CacheLookup(NamedTuple):
     """The result of looking up pre-tokens.
 
     Attributes:
-        cache: the entries that the values refer to. A reset of the cache replaces them.
+        entries: the entries that the values refer to. A reset of the cache replaces them.
         pretokens: the pre-tokens.
         values: number and offset of the ids of each pre-token, packed, `int64`, shape `(pretokens,)`.
-            `ABSENT` for misses and uncacheable pre-tokens.
-        misses: indices of the pre-tokens that have to be merged and inserted, `int64`, shape `(misses,)`.
-        uncacheable: indices of the pre-tokens that no table can hold, `int64`, shape `(uncacheable,)`.
+            `ABSENT` for misses.
     """
 
-    cache: _CacheEntries
+    entries: _CacheEntries
     pretokens: Pretokens
     values: NDArray[np.int64]
-    misses: NDArray[np.int64]
-    uncacheable: NDArray[np.int64]
 
 
 class PretokenMerger(Protocol):
@@ -96,73 +91,52 @@ class PretokenCache(ExchangingCache):
     Args:
         atomic_ids: bytes to id, for the pre-tokens that are one token without merging.
         merger: computes the ids of all other pre-tokens.
+
+    Attributes:
+        entries: the current entries.
     """
 
     def __init__(self, atomic_ids: Mapping[bytes, int], merger: PretokenMerger) -> None:
         super().__init__()
         self._atomic_ids = atomic_ids
         self._lock = ThreadLock()
-        self._cache = _CacheEntries(atomic_ids)
+        self.entries = _CacheEntries(atomic_ids)
         self._merger = merger
-        self._uncacheable: dict[bytes, NDArray[np.int32]] = {}
-        self._num_uncacheable_bytes = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns the fields, without the dictionary, which another thread may change now."""
-        return super().__getstate__() | {"_uncacheable": {}, "_num_uncacheable_bytes": 0}
 
     def encode(self, batches: Iterable[Pretokens]) -> Iterator[PretokenIds]:
         """Yields the ids of the pre-tokens of each batch, in order.
 
         The misses of several batches are merged together, because that costs less per pre-token.
         """
-        pending: list[CacheLookup] = []
-        misses = 0
+        pending: list[_CacheLookup] = []
+        num_misses = 0
         for pretokens in batches:
-            pending.append(self.find(pretokens))
-            misses += len(pending[-1].misses)
-            if not misses or misses >= _MAX_MISSES or len(pending) >= _MAX_BATCHES:
-                yield from map(self.get_ids, self.insert(pending))
-                pending, misses = [], 0
-        yield from map(self.get_ids, self.insert(pending))
+            entries = self.entries
+            pending.append(_CacheLookup(entries, pretokens, entries.tables.find(pretokens)))
+            num_misses += int(np.count_nonzero(pending[-1].values == ABSENT))
+            if not num_misses or num_misses >= _MAX_MISSES or len(pending) >= _MAX_BATCHES:
+                yield from self._insert_misses(pending)
+                pending, num_misses = [], 0
+        yield from self._insert_misses(pending)
 
-    def find(self, pretokens: Pretokens, entries: _CacheEntries | None = None) -> CacheLookup:
-        """Looks up pre-tokens, in the current entries unless others are given, and inserts nothing."""
-        entries = entries or self._cache
-        values = entries.tables.find(pretokens)
-        absent = np.flatnonzero(values == ABSENT)
-        is_cacheable = can_hold(pretokens.take(absent)) if len(absent) else np.ones(0, bool)
-        return CacheLookup(entries, pretokens, values, absent[is_cacheable], absent[~is_cacheable])
-
-    def insert(self, lookups: list[CacheLookup]) -> list[CacheLookup]:
-        """Merges the misses of lookups, each different pre-token once, and inserts them.
-
-        Returns:
-            The same lookups, without misses.
-        """
-        if not any(len(lookup.misses) for lookup in lookups):
-            return lookups
-        entries = self._get_entries()
-        # Values of entries that were reset since the lookup mean nothing for the current ones: look up
-        # again.
-        lookups = [
-            lookup if lookup.cache is entries else self.find(lookup.pretokens, entries) for lookup in lookups
-        ]
-        misses = concatenate_pretokens([lookup.pretokens.take(lookup.misses) for lookup in lookups])
-        values = self._find_or_insert(entries, misses)
-        stops = np.cumsum([len(lookup.misses) for lookup in lookups])
-        for lookup, new_values in zip(lookups, np.split(values, stops[:-1]), strict=True):
-            lookup.values[lookup.misses] = new_values
-        return [lookup._replace(misses=_NO_INDICES) for lookup in lookups]
-
-    def get_ids(self, lookup: CacheLookup) -> PretokenIds:
-        """Returns the ids of the pre-tokens of a lookup without misses."""
-        merged = (
-            self._find_uncacheable(lookup.pretokens.take(lookup.uncacheable))
-            if len(lookup.uncacheable)
-            else NO_IDS
-        )
-        return lookup.cache.pool.expand(lookup.values, lookup.uncacheable, merged)
+    def _insert_misses(self, lookups: list[_CacheLookup]) -> Iterator[PretokenIds]:
+        """Merges the misses of lookups, each different pre-token once, and yields the ids of each lookup."""
+        if any(np.any(lookup.values == ABSENT) for lookup in lookups):
+            entries = self._get_entries()
+            # Values of entries that were reset since the lookup mean nothing for the current ones.
+            lookups = [
+                lookup
+                if lookup.entries is entries
+                else _CacheLookup(entries, lookup.pretokens, entries.tables.find(lookup.pretokens))
+                for lookup in lookups
+            ]
+            misses = [np.flatnonzero(lookup.values == ABSENT) for lookup in lookups]
+            pretokens = [each.pretokens.take(indices) for each, indices in zip(lookups, misses, strict=True)]
+            values = self._find_or_insert(entries, concatenate_pretokens(pretokens))
+            stops = np.cumsum(list(map(len, misses)))
+            for lookup, indices, stop in zip(lookups, misses, stops.tolist(), strict=True):
+                lookup.values[indices] = values[stop - len(indices) : stop]
+        return (lookup.entries.pool.expand(lookup.values) for lookup in lookups)
 
     def _find_or_insert(self, entries: _CacheEntries, pretokens: Pretokens) -> NDArray[np.int64]:
         """Returns the values of pre-tokens. Merges and inserts those that are not there yet."""
@@ -189,7 +163,7 @@ class PretokenCache(ExchangingCache):
 
     def add_entries(self, batches: Sequence[tuple[Pretokens, PretokenIds]]) -> None:
         """Inserts pre-tokens that a copy of this cache has merged, unless this cache is full."""
-        entries = self._cache
+        entries = self.entries
         if entries.is_full:
             return
         pretokens = concatenate_pretokens([part for part, _ in batches])
@@ -200,28 +174,11 @@ class PretokenCache(ExchangingCache):
         merged = PretokenIds(ids.take(indices), counts.take(new))
         self._insert_merged(entries, pretokens.take(new), merged)
 
-    def _find_uncacheable(self, pretokens: Pretokens) -> PretokenIds:
-        """Returns the ids of pre-tokens that no table can hold. Those that are new are merged."""
-        keys, found = list(pretokens.iter_bytes()), self._uncacheable
-        new = [key for key in dict.fromkeys(keys) if key not in found]
-        if new:
-            if self._num_uncacheable_bytes > MAX_CACHE_BYTES:
-                found, new = {}, list(dict.fromkeys(keys))
-                self._uncacheable, self._num_uncacheable_bytes = found, 0
-            others = [key for key in new if key not in self._atomic_ids]
-            merged = self._merger.merge(make_pretokens(others))
-            found.update(zip(others, np.split(merged.ids, np.cumsum(merged.counts)[:-1]), strict=False))
-            atomic = self._atomic_ids.keys() & new
-            found.update({key: np.array([self._atomic_ids[key]], np.int32) for key in atomic})
-            self._num_uncacheable_bytes += sum(map(len, new)) + _ENTRY_BYTES * len(new)
-        parts = [found[key] for key in keys]
-        return PretokenIds(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
-
     def _get_entries(self) -> _CacheEntries:
         """Returns the current entries. They are reset to the vocabulary once they are full."""
-        entries = self._cache
+        entries = self.entries
         if entries.is_full:
-            entries = self._cache = _CacheEntries(self._atomic_ids)
+            entries = self.entries = _CacheEntries(self._atomic_ids)
             # Most of the pre-tokens of such a text occur once. The caches of other processes would only be
             # full sooner.
             self.unsubscribe_all()
@@ -267,30 +224,30 @@ class _IdPool:
 
     def add(self, merged: PretokenIds) -> NDArray[np.int64]:
         """Appends the ids of pre-tokens. Returns the values of the pre-tokens."""
-        start, stop = self.used, self.used + len(merged.ids)
+        ids, counts = merged.ids, merged.counts.astype(np.int64)
+        first = np.cumsum(counts) - counts
+        is_many = counts >= _MANY
+        if is_many.any():
+            ids = np.insert(ids, first[is_many], counts[is_many])
+            first += np.cumsum(is_many)
+        start, stop = self.used, self.used + len(ids)
         if stop > len(self.ids):
             # A new array: threads that read the old one are not disturbed.
             self.ids = np.concatenate([self.ids, np.zeros(stop, np.int32)])
-        self.ids[start:stop] = merged.ids
+        self.ids[start:stop] = ids
         self.used = stop
-        return _pack_values(merged, start)
+        upper = np.where(is_many, -_MANY, counts) << ID_BITS | ids.take(first)
+        values: NDArray[np.int64] = upper << _UPPER_SHIFT | start + first
+        return values
 
-    def expand(
-        self, values: NDArray[np.int64], uncacheable: NDArray[np.int64], merged: PretokenIds
-    ) -> PretokenIds:
-        """Returns the ids of pre-tokens from their values.
-
-        Args:
-            values: the values of all pre-tokens of a chunk. Those of uncacheable ones are overwritten.
-            uncacheable: indices of the pre-tokens that are in no table, ascending.
-            merged: the ids of the uncacheable pre-tokens.
-        """
+    def expand(self, values: NDArray[np.int64]) -> PretokenIds:
+        """Returns the ids of pre-tokens from their values."""
         upper = values.view("<i4")[1::2]
         counts = upper >> ID_BITS
         first_ids = upper & _FIRST_ID_MASK
-        if len(uncacheable):
-            counts = counts.astype(np.int64)
-            counts[uncacheable] = merged.counts
+        if upper.min(initial=0) < 0:
+            many = np.flatnonzero(upper < 0)
+            counts[many] = self.ids.take((values.take(many) & _OFFSET_MASK) - 1)
         ends = np.cumsum(counts, dtype=np.int64)
         if not len(ends) or ends[-1] == len(ends):
             ids = first_ids
@@ -303,15 +260,4 @@ class _IdPool:
             offsets = values.take(several) & _OFFSET_MASK
             more = self.ids.take(concatenate_ranges(offsets + 1, num_more), mode="clip")
             ids[concatenate_ranges(ends.take(several) - num_more, num_more)] = more
-        if len(uncacheable):
-            starts = ends.take(uncacheable) - merged.counts
-            ids[concatenate_ranges(starts, merged.counts)] = merged.ids
         return PretokenIds(ids, counts)
-
-
-def _pack_values(merged: PretokenIds, start: int) -> NDArray[np.int64]:
-    """Returns the values of pre-tokens whose ids are stored in the pool from `start` on."""
-    first = np.cumsum(merged.counts) - merged.counts
-    upper = merged.counts << ID_BITS | merged.ids.take(first)
-    values: NDArray[np.int64] = upper << _UPPER_SHIFT | start + first
-    return values

@@ -24,19 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tokjax.device.scans import (
-    BITS,
     Neighbors,
-    count_bits,
     cumulative_sum,
     find_true,
-    get_highest_bit,
-    get_low_bits,
     pack,
-    pack_bits,
     running_maximum,
     store,
     take_next,
-    unpack,
 )
 from tokjax.pretokenize.boundary_tables import STARTS, UNDECIDED
 from tokjax.pretokenize.split_automaton import DEAD, START
@@ -64,7 +58,7 @@ class SplitTables(NamedTuple):
             `(classes, classes, classes, 2, classes)`.
         left_windows: decisions by the three classes before and the own one, `uint8`.
         groups: decisions in runs that are split into groups, by class and index in the run; `uint8`, shape
-            `(classes, period + 32)`, where `period` is the number of characters after which they repeat.
+            `(classes, period)`, where `period` is the number of characters after which they repeat.
             `UNDECIDED` for classes without groups; `None` if no class has groups.
         next_state: state of the automaton after each class, `int32`, shape `(states, classes)`.
         has_match: whether a match ended before that character, `bool`, shape `(states, classes)`.
@@ -97,18 +91,19 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
     """Returns the tables of the device for those of the host, with the classes of the automaton."""
     automaton = tables.automaton
     count = automaton.num_classes
-    sizes = {class_: size for class_, (size, joins) in tables.groups.items() if not joins.any()}
-    period = math.lcm(*sizes.values())
-    groups = np.full((count, period + BITS), UNDECIDED, np.uint8)
+    sizes = {int(tables.automaton_class[class_]): size for class_, size in tables.groups.items()}
+    # Only runs that start a pre-token after any other class are split into groups.
+    starts = np.all(tables.windows == STARTS, axis=(0, 3)) | np.eye(count, dtype=bool)
+    sizes = {class_: size for class_, size in sizes.items() if starts[:, class_].all()}
+    groups = np.full((count, math.lcm(*sizes.values())), UNDECIDED, np.uint8)
     for class_, size in sizes.items():
-        groups[tables.automaton_class[class_]] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
-    windows = tables.windows.copy()
+        groups[class_] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
     # Within a run, the class after the run is looked up only if the next class does not decide.
-    next_is_own = np.einsum("abcc->abc", windows[:, :, :, 0])[..., None]
-    windows[:, :, :, 1] = np.where(next_is_own == UNDECIDED, windows[:, :, :, 1], next_is_own)
+    by_next = np.einsum("abcc->abc", tables.windows)[..., None]
+    by_run = np.where(by_next == UNDECIDED, np.einsum("bccd->bcd", tables.run_windows), by_next)
     return SplitTables(
-        automaton.class_of_code,
-        windows,
+        tables.automaton_class.take(tables.class_of_code).astype(np.uint8),
+        np.stack([tables.windows, by_run], axis=3),
         tables.left_windows,
         groups if sizes else None,
         automaton.next_state.astype(np.int32),
@@ -244,29 +239,12 @@ def _split_groups(
     """Decides in runs that are split into groups."""
     if tables.groups is None:
         return decisions
-    columns = tables.groups.shape[1]
-    index = _count_in_runs(characters.is_first, is_in_run, columns - BITS)
-    groups = tables.groups.reshape(-1)[classes.astype(jnp.int32) * columns + index]
+    counts = cumulative_sum(characters.is_first)
+    run_starts = running_maximum(jnp.where(characters.is_first & ~is_in_run, counts, 0))
+    period = tables.groups.shape[1]
+    index = classes.astype(jnp.int32) * period + jax.lax.rem(counts - run_starts, period)
+    groups = tables.groups.reshape(-1)[index]
     return jnp.where(is_in_run & (groups != UNDECIDED), groups, decisions)
-
-
-def _count_in_runs(is_first: Array, is_in_run: Array, period: int) -> Array:
-    """Returns the index of each character in its run, minus a multiple of the period; below `period + 32`."""
-    firsts, run_starts = pack_bits(is_first), pack_bits(is_first & ~is_in_run)
-    # The number of characters before each block, minus those before the run that it begins in.
-    before = cumulative_sum(count_bits(firsts)) - count_bits(firsts)
-    to_start = before + count_bits(firsts & ~_get_bits_after(run_starts))
-    to_start = running_maximum(jnp.where(run_starts == 0, 0, to_start))
-    before = jax.lax.rem(before - jnp.pad(to_start[:-1], (1, 0)), period)
-    starts_before = run_starts[:, None] & get_low_bits()
-    counts = count_bits(firsts[:, None] & get_low_bits() & _get_bits_after(starts_before))
-    return unpack(counts + jnp.where(starts_before == 0, before[:, None], 0), is_first.shape[0])
-
-
-def _get_bits_after(numbers: Array) -> Array:
-    """Returns the bits above the highest one that is set; all of them if none is."""
-    highest = get_highest_bit(numbers).astype(jnp.uint32)
-    return jnp.where(numbers == 0, ~np.uint32(0), ~((np.uint32(2) << highest) - np.uint32(1)))
 
 
 class _Places(NamedTuple):
@@ -297,7 +275,9 @@ def _run_automaton(
     end = tables.next_state.shape[1] - 1
     packed = pack(undecided)
     positions, count = find_true(packed, capacity, length), packed.num_true
-    regions = _find_region_starts(starts, positions)
+    # The last decided start at or before each position.
+    last_starts = running_maximum(jnp.where(starts, jnp.arange(length, dtype=jnp.int32), 0))
+    regions = jnp.where(positions < length, last_starts.at[positions].get(mode="clip"), positions)
     is_new = jnp.pad(regions[1:] != regions[:-1], (1, 0), constant_values=True)
     first = jnp.where(is_new, regions, length)
 
@@ -338,16 +318,3 @@ def _run_automaton(
     places = _Places(first, first, first, 0 * first + START, first < 0)
     _, marks = jax.lax.while_loop(lambda carry: is_active(carry[0]).any(), step, (places, starts))
     return marks, count
-
-
-def _find_region_starts(starts: Array, positions: Array) -> Array:
-    """Returns the last start at or before each position. Positions after the last byte are kept."""
-    length = starts.shape[0]
-
-    def is_found(at: Array) -> Array:
-        return (at >= length) | starts[jnp.minimum(at, length - 1)] | (at <= 0)
-
-    found: Array = jax.lax.while_loop(
-        lambda at: ~is_found(at).all(), lambda at: jnp.where(is_found(at), at, at - 1), positions
-    )
-    return found

@@ -298,7 +298,7 @@ def _merge_misses(
     different = chosen.at[order].get(mode="fill", fill_value=found.shape[0])
     starts = words.starts.at[different].get(mode="fill", fill_value=0)
     lengths = words.lengths.at[different].get(mode="fill", fill_value=0)
-    merged = merge_words(tables.merges, data, starts, lengths, sizes.miss_bytes, sizes.long_symbols)
+    merged, num_long = merge_words(tables.merges, data, starts, lengths, sizes.miss_bytes, sizes.long_symbols)
     symbols = merged.symbols
     if tables.symbol_ids is not None:
         symbols = tables.symbol_ids[jnp.maximum(symbols, 0)]
@@ -309,7 +309,7 @@ def _merge_misses(
         (found >> COUNT_BITS).at[chosen].set(tables.word_ids.shape[0] + merged.starts[rows], mode="drop"),
         counts.at[chosen].set(merged.counts[rows], mode="drop"),
         jnp.concatenate([tables.word_ids, symbols]),
-        (count, merged.num_bytes, merged.num_long),
+        (count, lengths.sum(dtype=jnp.int32), num_long),
     )
 
 

@@ -55,22 +55,11 @@ _WIDTHS = (16, 32, 128)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
 
 
-class _MergeSettings(NamedTuple):
-    """How words are merged in columns.
-
-    Attributes:
-        symbols: number of symbols of each width that are merged at the same time.
-        rounds: number of rounds between two checks whether many words are done.
-    """
-
-    symbols: tuple[int, ...]
-    rounds: int
-
-
-_CPU = _MergeSettings((1 << 15, 1 << 14, 1 << 13), 1)
-"""Few enough symbols for the cache. There are few long words."""
-_ACCELERATOR = _MergeSettings((1 << 17, 1 << 17, 1 << 17), 8)
-"""Many symbols, since each round takes about as long for few, and a check takes as long as a round."""
+_CPU = (1 << 15, 1 << 14, 1 << 13), 1
+_ACCELERATOR = (1 << 17, 1 << 17, 1 << 17), 8
+"""Number of symbols of each width that are merged at the same time, and number of rounds between two checks
+whether many words are done. On a CPU, they fit in the cache, and there are few long words. On others, a round
+takes about as long for few symbols, and a check as long as a round."""
 _LARGE_BATCH = 1 << 20
 """Number of symbols of all words from which on more are merged at the same time, in proportion."""
 _MAX_SHARE = 4
@@ -101,31 +90,14 @@ class MergeTables(NamedTuple):
     character_ranks: Any
 
 
-class MergedWords(NamedTuple):
-    """Symbols of words after all merges.
-
-    Attributes:
-        symbols: symbols, `int32`, shape `(num_bytes,)`. There are others between the words.
-        starts: position of the first symbol of each word, shape `(words,)`.
-        counts: number of symbols of each word, shape `(words,)`.
-        num_bytes: number of bytes of all words, `int32`, shape `()`; may exceed the capacity.
-        num_long: number of symbols, before merges, of the words that are merged in flat arrays; likewise.
-    """
-
-    symbols: Array
-    starts: Array
-    counts: Array
-    num_bytes: Array
-    num_long: Array
-
-
-class _Symbols(NamedTuple):
+class WordSymbols(NamedTuple):
     """Symbols of all words, one after the other, `n` in total.
 
     Attributes:
         symbols: symbols, shape `(n,)`.
         ranks: rank of the pair of each symbol and the next one of its word, shape `(n,)`.
-        starts: position of the first symbol of each word, shape `(words,)`.
+        starts: position of the first symbol of each word, shape `(words,)`. When words are merged, there are
+            other symbols between them.
         counts: number of symbols of each word, 0 after the last word; shape `(words,)`.
     """
 
@@ -148,7 +120,7 @@ def get_merged(tables: MergeTables, ranks: Array) -> Array:
 
 def merge_words(
     tables: MergeTables, data: Array, starts: Array, lengths: Array, num_bytes: int, num_long: int
-) -> MergedWords:
+) -> tuple[WordSymbols, Array]:
     """Merges words of any length. The time depends on their number, not on the capacity for words.
 
     Args:
@@ -158,6 +130,10 @@ def merge_words(
         lengths: number of bytes of each word, 0 after the last one; shape `(words,)`.
         num_bytes: capacity for the bytes of all words.
         num_long: capacity for the symbols of words of more than 128 symbols.
+
+    Returns:
+        The symbols, `num_bytes` in total, and how many there are before merges in words of more than 128
+        symbols, `int32`, shape `()`; it may exceed the capacity.
     """
     words = _make_symbols(tables, data, starts, lengths, num_bytes)
     merged, count = _merge_long(tables, words, num_long)
@@ -165,22 +141,26 @@ def merge_words(
     merged = jax.lax.platform_dependent(
         merged, cpu=partial(merge, _CPU), default=partial(merge, _ACCELERATOR)
     )
-    return MergedWords(merged.symbols, merged.starts, merged.counts, lengths.sum(dtype=jnp.int32), count)
+    return merged, count
 
 
-def _merge_short(tables: MergeTables, counts: Array, settings: _MergeSettings, words: _Symbols) -> _Symbols:
+def _merge_short(
+    tables: MergeTables, counts: Array, settings: tuple[tuple[int, ...], int], words: WordSymbols
+) -> WordSymbols:
     """Merges words of few symbols in columns of each width. `counts` are the numbers of their symbols."""
     low = 1
-    for width, at_once in zip(_WIDTHS, settings.symbols, strict=True):
+    for width, at_once in zip(_WIDTHS, settings[0], strict=True):
         is_chosen = (counts > low) & (counts <= width)
         num_columns = at_once * max(words.symbols.shape[0], _LARGE_BATCH) // (_LARGE_BATCH * width)
         num_columns = min(num_columns, -(-counts.shape[0] // _MAX_SHARE))
-        words = _merge_columns(tables, words, is_chosen, (width, num_columns), settings.rounds)
+        words = _merge_columns(tables, words, is_chosen, (width, num_columns), settings[1])
         low = width
     return words
 
 
-def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Array, capacity: int) -> _Symbols:
+def _make_symbols(
+    tables: MergeTables, data: Array, starts: Array, lengths: Array, capacity: int
+) -> WordSymbols:
     """Returns the symbols of words, after the merges within characters."""
     stops = cumulative_sum(lengths)
     begins = stops - lengths
@@ -199,7 +179,7 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     following = Neighbors(symbols, 0, 1).at(1)
     is_last = Neighbors(is_first, 0, 1).at(1)
     ranks = jnp.where(is_last, NO_RANK, find_ranks(tables, symbols, following))
-    return _Symbols(*store(symbols, ranks, firsts, jnp.append(firsts[1:], count) - firsts))
+    return WordSymbols(*store(symbols, ranks, firsts, jnp.append(firsts[1:], count) - firsts))
 
 
 def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Array:
@@ -277,8 +257,8 @@ class _Work(NamedTuple):
 
 
 def _merge_columns(
-    tables: MergeTables, words: _Symbols, is_chosen: Array, shape: tuple[int, int], num_rounds: int
-) -> _Symbols:
+    tables: MergeTables, words: WordSymbols, is_chosen: Array, shape: tuple[int, int], num_rounds: int
+) -> WordSymbols:
     """Merges the chosen words in columns. The shape is the number of symbols of a column, and of columns."""
     num_words, num_symbols = words.starts.shape[0], words.symbols.shape[0]
     width, num_columns = shape
@@ -366,7 +346,7 @@ class _Flat(NamedTuple):
     ranks: Array
 
 
-def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_Symbols, Array]:
+def _merge_long(tables: MergeTables, words: WordSymbols, capacity: int) -> tuple[WordSymbols, Array]:
     """Merges words of more symbols than columns have. Also returns the number of these symbols."""
     num_symbols = words.symbols.shape[0]
     num_words = capacity // _WIDTHS[-1] + 1

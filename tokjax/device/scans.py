@@ -18,8 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jax import Array
 
 BITS = 32
@@ -32,53 +30,42 @@ def cumulative_sum(values: Array) -> Array:
     """Returns the sum of all values up to and including each one, `int32`, shape `(n,)`."""
     if values.dtype == np.bool_:
         packed = pack(values)
-        sums = packed.before[:, None] + count_bits(packed.blocks[:, None] & get_low_bits())
+        sums = packed.before[:, None] + _count_bits(packed.blocks[:, None] & _get_low_bits())
         return unpack(sums, values.shape[0])
-    return _scan(_SUM, values.astype(jnp.int32))
+    return _scan(values.astype(jnp.int32), (jax.lax.cumsum, jnp.add, jnp.sum, 0))
 
 
 def running_maximum(values: Array) -> Array:
     """Returns the largest value up to and including each position, `int32`, shape `(n,)`."""
-    return _scan(_MAXIMUM, values.astype(jnp.int32))
+    lowest = np.iinfo(np.int32).min
+    return _scan(values.astype(jnp.int32), (jax.lax.cummax, jnp.maximum, jnp.max, lowest))
 
 
-class _Operation(NamedTuple):
-    """What a scan computes.
-
-    Attributes:
-        scan: the scan of an axis.
-        combine: result of two results.
-        reduce: result of all values of an axis.
-        empty: result of no values.
-    """
-
-    scan: Callable[..., Array]
-    combine: Callable[..., Array]
-    reduce: Callable[..., Array]
-    empty: int
-
-
-_SUM = _Operation(jax.lax.cumsum, jnp.add, jnp.sum, 0)
-_MAXIMUM = _Operation(jax.lax.cummax, jnp.maximum, jnp.max, np.iinfo(np.int32).min)
 _ROW = 16
 """Number of values of a row of a scan. XLA adds up all values before each one, which it does well for few."""
 _MAX_TRIANGLE = 256
 """Maximum number of values for which one reduction computes all results: few programs to compile."""
 
 
-def _scan(operation: _Operation, values: Array) -> Array:
-    """Scans rows of values, and the last results of all rows."""
+def _scan(values: Array, operation: tuple[Any, Any, Any, int]) -> Array:
+    """Scans rows of values, and the last results of all rows.
+
+    Args:
+        values: the values, shape `(n,)`.
+        operation: scan of an axis, result of two results, result of all values of an axis, and of no values.
+    """
+    scan, combine, reduce, empty = operation
     length = values.shape[0]
     if length <= _MAX_TRIANGLE:
         number = jnp.arange(length, dtype=jnp.int32)
-        triangle = jnp.where(number <= number[:, None], values, operation.empty)
-        result: Array = store(operation.reduce(triangle, axis=1))
+        triangle = jnp.where(number <= number[:, None], values, empty)
+        result: Array = store(reduce(triangle, axis=1))
         return result
-    padded = jnp.pad(values, (0, -length % _ROW), constant_values=operation.empty)
-    inner = store(operation.scan(padded.reshape(-1, _ROW), axis=1))
-    last = _scan(operation, inner[:, -1])
-    before = store(jnp.pad(last[:-1], (1, 0), constant_values=operation.empty))
-    return unpack(operation.combine(before[:, None], inner), length)
+    padded = jnp.pad(values, (0, -length % _ROW), constant_values=empty)
+    inner = store(scan(padded.reshape(-1, _ROW), axis=1))
+    last = _scan(inner[:, -1], operation)
+    before = store(jnp.pad(last[:-1], (1, 0), constant_values=empty))
+    return unpack(combine(before[:, None], inner), length)
 
 
 def take_next(mask: Array, values: Array) -> Array:
@@ -92,7 +79,7 @@ def take_next(mask: Array, values: Array) -> Array:
     first = jnp.where(blocks != 0, begins + _get_lowest_bit(blocks), end)
     first = -running_maximum(-first[::-1])[::-1]
     after = store(values[jnp.pad(first[1:], (0, 1), constant_values=end)])
-    rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
+    rest = blocks[:, None] & ~(_get_low_bits() >> np.uint32(1))
     # Small numbers, since they are stored.
     bit = store(jnp.where(rest != 0, _get_lowest_bit(rest), BITS).astype(jnp.uint8))
     at = jnp.minimum(begins[:, None] + bit.astype(jnp.int32), end)
@@ -106,18 +93,13 @@ def _get_lowest_bit(numbers: Array) -> Array:
     return (jax.lax.bitcast_convert_type(lowest, jnp.int32) >> 23 & 0xFF) - 127
 
 
-def get_highest_bit(numbers: Array) -> Array:
-    """Returns the index of the highest bit that is set, `int32`; -1 if none is."""
-    return BITS - 1 - jax.lax.clz(numbers).astype(jnp.int32)
-
-
-def get_low_bits() -> Array:
+def _get_low_bits() -> Array:
     """Returns the bits up to and including each one, `uint32`, shape `(32,)`."""
     # Computed, since constant arrays in a branch of a conditional fail under `jax.vmap` in `jax.shard_map`.
     return (np.uint32(2) << jnp.arange(BITS, dtype=jnp.uint32)) - np.uint32(1)
 
 
-def count_bits(numbers: Array) -> Array:
+def _count_bits(numbers: Array) -> Array:
     """Returns the number of bits that are set, `int32`."""
     return jax.lax.population_count(numbers).astype(jnp.int32)
 
@@ -212,7 +194,7 @@ class Packed(NamedTuple):
 def pack(mask: Array) -> Packed:
     """Packs a mask and counts its true values."""
     blocks = pack_bits(mask)
-    counts = count_bits(blocks)
+    counts = _count_bits(blocks)
     sums = cumulative_sum(counts)
     return Packed(blocks, store(sums - counts), sums[-1])
 
@@ -222,7 +204,7 @@ def count_before(packed: Packed, positions: Array) -> Array:
     block = jnp.minimum(positions // BITS, packed.blocks.shape[0] - 1)
     bit = positions - block * BITS
     lower = jnp.where(bit < BITS, ~(~np.uint32(0) << bit.astype(jnp.uint32)), ~np.uint32(0))
-    return packed.before[block] + count_bits(packed.blocks[block] & lower)
+    return packed.before[block] + _count_bits(packed.blocks[block] & lower)
 
 
 def find_true(packed: Packed, capacity: int, fill: int) -> Array:

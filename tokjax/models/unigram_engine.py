@@ -31,7 +31,7 @@ from tokjax.bpe.chunks import (
     encode_pieces,
     find_byte_positions,
 )
-from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens, make_pretokens
+from tokjax.bpe.hash_tables import PADDING_BYTES, Pretokens, make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import from_characters
@@ -143,7 +143,7 @@ class UnigramEngine(Engine):
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         joined = b"\n".join([b"", *encoded, b""])
         is_ascii = joined.isascii()
-        data = np.frombuffer(joined + bytes(MAX_PRETOKEN_BYTES), np.uint8).copy()
+        data = np.frombuffer(joined + bytes(PADDING_BYTES), np.uint8).copy()
         if is_ascii:
             codes: NDArray[Any] = np.frombuffer(joined, np.uint8)
             ends = make_row_splits(lengths + 1)

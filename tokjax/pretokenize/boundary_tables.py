@@ -35,7 +35,7 @@ from tokjax.pretokenize.split_expressions import UnsupportedExpressionError
 from tokjax.pretokenize.unicode_classes import CODE_POINTS, LETTERS_AND_NUMBERS, load_category_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -52,17 +52,15 @@ STARTS_FLAG = 1
 """The second character starts a pre-token."""
 MARKED = 2
 """A window has to decide about the second character, or it is a trigger (see `BoundaryTables`)."""
-NEEDS_RIGHT, NEEDS_LEFT = 4, 8
-"""The flags of the next pair decide about the second character; the flags of the pair before."""
-RIGHT_STARTS, LEFT_STARTS = 16, 32
-"""A character that needs this pair as its next one, or as the pair before, starts a pre-token."""
-RIGHT_MARKED, LEFT_MARKED = 64, 128
-"""A window has to decide about such a character."""
+NEEDS_RIGHT = 4
+"""The flags of the next pair decide about the second character."""
+RIGHT_STARTS, RIGHT_MARKED = 16, 32
+"""A character that needs this pair as its next one starts a pre-token; a window has to decide about it."""
 _NUM_COARSE = 16
 """Maximum number of coarse classes, so that a pair of them is a byte."""
 _MAX_CLASSES = 40
 """Maximum number of classes of an automaton. Published patterns have up to 22."""
-_MAX_PARSE_STATES = 200
+_MAX_PARSE_STATES = 100
 """Maximum number of states of parses. Published patterns have up to 40."""
 _ASCII = 0x80
 """Number of ASCII characters."""
@@ -79,19 +77,16 @@ class BoundaryTables:
         automaton: the automaton of the pattern, with its own numbers of the classes.
         classes: the new number of each class of the automaton, `uint8`.
         pairs: the flags of each pair of coarse classes, indexed by `previous << 4 | current`.
-        needs_window: for each such pair, whether a window has to decide if it is marked or near a trigger,
-            `bool`, shape `(256,)`.
-        windows: the decision of each window of classes, in the numbers of the automaton, `uint8`, shape
-            `(classes, classes, classes, 2, classes)`: by the classes of the two characters before, its own,
-            and, if the fourth index is 0, the next one, else the first other class after it.
-        left_windows: the decision by the classes of three characters before a character and its own, in the
-            same numbers, `uint8`, shape `(classes, classes, classes, classes)`.
+        windows: the decision by the classes of the two characters before a character, its own and the next
+            one, in the numbers of the automaton, `uint8`, shape `(classes, classes, classes, classes)`.
+        run_windows: the decision by the classes of the character before, its own, the next one, and the first
+            one after it that is neither of the last two; same shape.
+        left_windows: the decision by the classes of the three characters before, and its own; same shape.
         is_trigger: whether each class is a rare character, such as the apostrophe of contractions, `bool`,
             shape `(256,)`. `pairs` does not hold for some characters after the next one.
         reach: number of these characters.
-        groups: for classes whose runs are split into groups, as `\p{N}{1,3}` splits digits, by class: the
-            number of characters per group, and the classes after which a run may not start a pre-token,
-            `bool`, shape `(256,)`.
+        groups: for classes whose runs are split into groups, as `\p{N}{1,3}` splits digits: the number of
+            characters per group, by class.
         splits_before_spaces: whether a space or newline after a letter or number starts a pre-token in any
             text.
         covers_any_text: whether the matches of the pattern cover every text.
@@ -100,12 +95,12 @@ class BoundaryTables:
     automaton: SplitAutomaton
     classes: NDArray[np.uint8]
     pairs: bytes
-    needs_window: Flags
-    windows: NDArray[np.uint8]
-    left_windows: NDArray[np.uint8]
+    windows: Classes
+    run_windows: Classes
+    left_windows: Classes
     is_trigger: Flags
     reach: int
-    groups: Mapping[int, tuple[int, Flags]]
+    groups: Mapping[int, int]
     splits_before_spaces: bool
     covers_any_text: bool
 
@@ -128,6 +123,19 @@ class BoundaryTables:
         return inverse
 
     @cached_property
+    def _pair_index(self) -> NDArray[np.int64]:
+        """The index of two classes in a table of pairs of classes, by `second << 8 | first`."""
+        first, second = self.automaton_class[None, :], self.automaton_class[:, None]
+        return (first * len(self.classes) + second).reshape(-1)
+
+    def look_up(self, windows: Classes, fours: NDArray[np.uint32]) -> Classes:
+        """Returns the decisions of a table of windows for four classes, the first one in the low bits."""
+        index = self._pair_index.take(fours & np.uint32(0xFFFF))
+        index *= len(self.classes) ** 2
+        index += self._pair_index.take(fours >> np.uint32(16))
+        return windows.take(index)
+
+    @cached_property
     def automaton_lists(self) -> tuple[list[list[int]], list[list[bool]]]:
         """The arrays `next_state` and `has_match` as lists, for loops in Python, with the new classes."""
         tables = self.automaton.next_state, self.automaton.has_match
@@ -144,33 +152,26 @@ def build_boundary_tables(automaton: SplitAutomaton) -> BoundaryTables:
     if automaton.num_classes > _MAX_CLASSES:
         raise UnsupportedExpressionError(f"it distinguishes more than {_MAX_CLASSES} classes of characters")
     steps = _find_parse_steps(automaton)
-    triggers, settled, reach = _choose_triggers(automaton, steps)
-    pairs = _decide_pairs(steps, triggers, settled)
-    pairs_anywhere = _decide_pairs(steps, range(automaton.num_classes), settled)
-    sizes = {class_: _find_group_size(automaton, pairs_anywhere, class_) for class_ in range(automaton.end)}
+    triggers, left, reach = _choose_triggers(automaton, steps)
+    pairs = _decide(steps, left)
+    sizes = {class_: _find_group_size(automaton, pairs, class_) for class_ in range(automaton.end)}
     sizes = {class_: size for class_, size in sizes.items() if size}
     for class_ in sizes:  # these runs are split separately
-        pairs[class_, class_] = pairs_anywhere[class_, class_] = CONTINUES
-    flags = _make_pair_flags(steps, triggers, settled, pairs)
-    needs_window = pairs_anywhere == UNDECIDED
-    needs_window[triggers] = True
+        pairs[class_, class_] = CONTINUES
+    shape = (automaton.num_classes,) * 4
+    windows = _decide(steps, _find_left_states(steps, 2), steps.can_follow).reshape(shape)
+    flags = _make_pair_flags(pairs, triggers, _decide(steps, left, steps.can_follow))
     classes = _number_classes(flags)
     return BoundaryTables(
         automaton,
         classes,
         _make_pair_table(classes, flags).tobytes(),
-        _make_pair_table(classes, needs_window).ravel() > 0,
-        _decide_windows(steps),
-        _decide_left_windows(steps),
+        windows,
+        _decide_run_windows(steps, windows),
+        _decide(steps, _find_left_states(steps, 3)).reshape(shape),
         np.isin(np.arange(256), classes[triggers]),
-        reach + 1,  # `NEEDS_LEFT` refers to one more character
-        {
-            int(classes[class_]): (
-                size,
-                np.isin(np.arange(256), classes[_find_joined(pairs_anywhere, class_)]),
-            )
-            for class_, size in sizes.items()
-        },
+        reach,
+        {int(classes[class_]): size for class_, size in sizes.items()},
         _splits_before_spaces(automaton, steps),
         steps.covers_any_text,
     )
@@ -208,6 +209,12 @@ class _ParseSteps(NamedTuple):
     continuing: Flags
     all: Flags
     covers_any_text: bool
+
+    @property
+    def can_follow(self) -> Flags:
+        """The states that a character of each class can follow, `bool`, shape `(states, classes)`."""
+        states: Flags = np.any(self.all, axis=2).T
+        return states
 
     def advance(self, states: Flags) -> Flags:
         """Returns the states that can follow some states and a character of each class.
@@ -283,8 +290,9 @@ def _choose_triggers(automaton: SplitAutomaton, steps: _ParseSteps) -> tuple[lis
     that decides more pairs.
 
     Returns:
-        `(triggers, settled, reach)`: the classes; the states after `reach` or more other characters, `bool`;
-        and `reach`.
+        `(triggers, left, reach)`: the classes; the states that can follow each class, `bool`, shape
+        `(classes, states)`, if it is a trigger or there were `reach` or more other characters before it; and
+        `reach`.
     """
     sizes = np.bincount(
         automaton.run_classes, np.diff(automaton.run_starts, append=CODE_POINTS), automaton.num_classes
@@ -292,79 +300,72 @@ def _choose_triggers(automaton: SplitAutomaton, steps: _ParseSteps) -> tuple[lis
     punctuation = [code for code in range(_ASCII) if not chr(code).isalnum() and code > ord(" ")]
     candidates = {int(class_) for class_ in automaton.find_classes(np.array(punctuation))}
     triggers: list[int] = []
-    settled, reach = _settle(steps, triggers)
+    left, reach = _settle(steps, triggers)
     for class_ in sorted(class_ for class_ in candidates if sizes[class_] == 1):
-        with_class = [*triggers, class_]
-        fewer, longer_reach = _settle(steps, with_class)
-        if _count_undecided(steps, with_class, fewer) < _count_undecided(steps, triggers, settled):
-            triggers, settled, reach = with_class, fewer, longer_reach
-    return triggers, settled, reach
+        with_class = _settle(steps, [*triggers, class_])
+        if np.sum(_decide(steps, with_class[0]) == UNDECIDED) < np.sum(_decide(steps, left) == UNDECIDED):
+            triggers, (left, reach) = [*triggers, class_], with_class
+    return triggers, left, reach
 
 
 def _settle(steps: _ParseSteps, triggers: list[int]) -> tuple[Flags, int]:
-    """Returns the states after many characters that are not triggers, and how many it takes."""
+    """Returns `left` and `reach` of `_choose_triggers`."""
     others = [class_ for class_ in range(len(steps.all)) if class_ not in triggers]
-    states = np.ones(steps.all.shape[1], bool)
-    count = 0
-    while (following := np.any(steps.advance(states[None])[0, others], axis=0)).sum() < states.sum():
-        states = following
-        count += 1
-    return states, count
+    states, reach = np.ones(steps.all.shape[1], bool), 0
+    left = steps.advance(states[None])[0]
+    while (following := np.any(left[others], axis=0)).sum() < states.sum():
+        states, reach = following, reach + 1
+        left[others] = steps.advance(states[None])[0, others]
+    return left, reach
 
 
-def _count_undecided(steps: _ParseSteps, triggers: list[int], settled: Flags) -> int:
-    return int((_decide_pairs(steps, triggers, settled) == UNDECIDED).sum())
+def _find_left_states(steps: _ParseSteps, count: int) -> Flags:
+    """Returns the states that can follow each sequence of classes, `bool`, shape `(sequences, states)`."""
+    left = np.ones((1, steps.all.shape[1]), bool)
+    for _ in range(count):
+        left = steps.advance(left).reshape(-1, left.shape[1])
+    return left
 
 
-def _decide_pairs(steps: _ParseSteps, triggers: Collection[int], settled: Flags) -> Classes:
-    """Returns the decision for each pair of classes, `uint8`, shape `(classes, classes)`."""
-    left = _find_left_states(steps, triggers, settled)
-    return _decide_next(steps, left)
+def _decide(
+    steps: _ParseSteps, left: Flags, after: Flags | None = None, classes: slice = slice(None)
+) -> Classes:
+    """Decides whether characters start a pre-token.
 
+    Args:
+        steps: the steps of parses.
+        left: the states of parses that can follow each left context, shape `(lefts, states)`.
+        after: the states that each context on the right of a character can follow, shape `(states, rights)`;
+            `None` for any context.
+        classes: the classes of characters to decide about.
 
-def _find_left_states(steps: _ParseSteps, triggers: Collection[int], settled: Flags) -> Flags:
-    """Returns the states that can follow each class, `bool`, shape `(classes, states)`.
-
-    A trigger may follow any text. Before other classes, there were no triggers.
+    Returns:
+        The decision for each left context, class and right context, `uint8`; without the last axis for any
+        right context.
     """
-    after_any, after_others = steps.advance(np.array([np.ones_like(settled), settled]))
-    is_trigger = np.isin(np.arange(len(steps.all)), list(triggers))
-    states: Flags = np.where(is_trigger[:, None], after_any, after_others)
-    return states
+    tables = steps.starting[classes], steps.continuing[classes]
+    if after is None:
+        rights = [np.any(table, axis=2).T for table in tables]
+    else:
+        rights = [_multiply(table, after).transpose(1, 0, 2).reshape(len(after), -1) for table in tables]
+    can_start, can_continue = (_multiply(left, right) for right in rights)
+    decisions = np.where(can_start, np.where(can_continue, UNDECIDED, STARTS), CONTINUES).astype(np.uint8)
+    return decisions if after is None else decisions.reshape(len(left), -1, after.shape[1])
 
 
-def _decide_windows(steps: _ParseSteps) -> Classes:
-    """Returns `windows` of `BoundaryTables`."""
-    num_classes, num_states = steps.all.shape[:2]
-    left = steps.advance(steps.advance(np.ones((1, num_states), bool))[0]).reshape(-1, num_states)
-    can_go_on = np.any(steps.all, axis=2).T  # by state and class
-    after = np.stack(
-        [
-            np.broadcast_to(can_go_on, (num_classes, *can_go_on.shape)),
-            _multiply(_repeat(steps.all), can_go_on),
-        ]
-    )
-    # From the order (whether after a run, class, state, class after) to rows of states.
-    starting, continuing = (
-        _multiply(table, after).transpose(1, 0, 3, 2).reshape(-1, num_states)
-        for table in (steps.starting, steps.continuing)
-    )
-    decisions = _decide(left, starting, continuing)
-    return decisions.reshape(num_classes, num_classes, num_classes, 2, num_classes)
-
-
-def _decide_left_windows(steps: _ParseSteps) -> Classes:
-    """Returns the decision for four characters, about the last one."""
-    num_classes, num_states = steps.all.shape[:2]
-    left = np.ones((1, num_states), bool)
-    for _ in range(3):
-        left = steps.advance(left).reshape(-1, num_states)
-    decisions = _decide_next(steps, left)
-    return decisions.reshape((num_classes,) * 4)
+def _decide_run_windows(steps: _ParseSteps, windows: Classes) -> Classes:
+    """Returns `run_windows` of `BoundaryTables`, where `windows` are not enough."""
+    left = _find_left_states(steps, 1)
+    decisions = np.full(windows.shape, UNDECIDED, np.uint8)
+    for own, following in np.argwhere(np.any(windows == UNDECIDED, axis=(0, 1))).tolist():
+        run = _repeat(steps.all[own] | steps.all[following] | np.eye(left.shape[1], dtype=bool))
+        after = _multiply(_multiply(steps.all[following], run), steps.can_follow)
+        decisions[:, own, following] = _decide(steps, left, after, slice(own, own + 1))[:, 0]
+    return decisions
 
 
 def _repeat(steps: Flags) -> Flags:
-    """Returns the pairs of states that are connected by one or more steps of a class."""
+    """Returns the pairs of states that are connected by one or more steps."""
     while (longer := steps | _multiply(steps, steps)).sum() > steps.sum():
         steps = longer
     return steps
@@ -374,24 +375,6 @@ def _multiply(left: Flags, right: Flags) -> Flags:
     """Returns the product of Boolean matrices."""
     product: Flags = left.astype(np.float32) @ right.astype(np.float32) > 0
     return product
-
-
-def _decide(left: Flags, starting: Flags, continuing: Flags) -> Classes:
-    """Returns the decision for each left context and each right context.
-
-    Args:
-        left: the states of parses that can follow each left context, shape `(lefts, states)`.
-        starting: the states in which the next character can start a pre-token, for each right context, shape
-            `(rights, states)`.
-        continuing: the same for characters that continue one.
-    """
-    can_start, can_continue = _multiply(left, starting.T), _multiply(left, continuing.T)
-    return np.where(can_start, np.where(can_continue, UNDECIDED, STARTS), CONTINUES).astype(np.uint8)
-
-
-def _decide_next(steps: _ParseSteps, left: Flags) -> Classes:
-    """Returns the decision for each left context and each class of the next character."""
-    return _decide(left, np.any(steps.starting, axis=2), np.any(steps.continuing, axis=2))
 
 
 def _find_group_size(automaton: SplitAutomaton, pairs: Classes, class_: int) -> int:
@@ -411,74 +394,28 @@ def _find_group_size(automaton: SplitAutomaton, pairs: Classes, class_: int) -> 
     return 0
 
 
-def _find_joined(pairs: Classes, class_: int) -> NDArray[np.int64]:
-    """Returns the other classes after which a class may not start a pre-token."""
-    return np.flatnonzero((pairs[:, class_] != STARTS) & (np.arange(len(pairs)) != class_))
+def _make_pair_flags(pairs: Classes, triggers: list[int], triples: Classes) -> Classes:
+    """Returns the flags of all pairs, `uint8`, shape `(classes, classes)`.
 
-
-def _make_pair_flags(steps: _ParseSteps, triggers: list[int], settled: Flags, pairs: Classes) -> Classes:
-    """Returns the flags of all pairs, `uint8`, shape `(classes, classes)`."""
-    flags = np.where(pairs == STARTS, STARTS_FLAG, 0).astype(np.uint8)
-    flags[pairs == UNDECIDED] = MARKED
+    Args:
+        pairs: the decision for each pair of classes.
+        triggers: the classes of triggers.
+        triples: the decision about the second one of three characters.
+    """
+    flags = np.array([0, STARTS_FLAG, MARKED], np.uint8)[pairs]
     # Windows decide about triggers and the characters after them, so that the letters of contractions need no
     # separate coarse classes.
     flags[triggers, :-1] = MARKED
-    undecided = pairs == UNDECIDED
-    undecided[triggers] = undecided[:, triggers] = False
-    by_right, by_left = _decide_triples(steps, triggers, settled)
-    for class_ in range(len(pairs)):  # with this class in the middle of a triple
-        chosen, decisions = _choose_decisions(by_right[:, class_], undecided[:, class_])
-        flags[chosen, class_] |= NEEDS_RIGHT
-        flags[chosen, class_] &= ~np.uint8(MARKED)
-        flags[class_] |= np.choose(decisions, [0, RIGHT_STARTS, RIGHT_MARKED]).astype(np.uint8)
-        undecided[chosen, class_] = False
-    for class_ in range(len(pairs)):
-        chosen, decisions = _choose_decisions(by_left[:, class_].T, undecided[class_])
-        flags[class_, chosen] |= NEEDS_LEFT
-        flags[class_, chosen] &= ~np.uint8(MARKED)
-        flags[:, class_] |= np.choose(decisions, [0, LEFT_STARTS, LEFT_MARKED]).astype(np.uint8)
     flags[:, triggers] |= MARKED
-    return flags
-
-
-def _decide_triples(steps: _ParseSteps, triggers: list[int], settled: Flags) -> tuple[Classes, Classes]:
-    """Decides by three characters: about the second one, and about the third one.
-
-    Returns:
-        Two arrays of decisions, indexed by the classes of the three characters, `uint8`.
-    """
-    num_classes, num_states = steps.all.shape[:2]
-    left = _find_left_states(steps, triggers, settled)
-    can_go_on = np.any(steps.all, axis=2).T
-    starting, continuing = (
-        _multiply(table, can_go_on).transpose(0, 2, 1).reshape(-1, num_states)
-        for table in (steps.starting, steps.continuing)
+    needs_right = (pairs == UNDECIDED) & np.all(triples != UNDECIDED, axis=2)
+    needs_right[triggers] = needs_right[:, triggers] = False
+    flags[needs_right] = NEEDS_RIGHT
+    # The decision by the next pair, if it is the same for all pairs that need it.
+    starts, continues = (
+        np.all((triples == decision) | ~needs_right[:, :, None], axis=0) for decision in (STARTS, CONTINUES)
     )
-    by_right = _decide(left, starting, continuing)
-    after_two = steps.advance(left)
-    after_two[:, triggers] = left[triggers]
-    left = after_two.reshape(-1, num_states)
-    by_left = _decide_next(steps, left)
-    shape = num_classes, num_classes, num_classes
-    return by_right.reshape(shape), by_left.reshape(shape)
-
-
-def _choose_decisions(decisions: Classes, needing: Flags) -> tuple[NDArray[np.int64], Classes]:
-    """Chooses pairs that one neighbouring pair can decide about, in the same way for all of them.
-
-    Args:
-        decisions: for each pair (row) and each class of the third character, the decision about the pair.
-        needing: the pairs that are not decided yet.
-
-    Returns:
-        `(chosen, common)`: the chosen rows, and their decisions by the class of the third character.
-    """
-    rows = np.flatnonzero(needing)
-    undecided = np.sum(decisions[rows] == UNDECIDED, axis=1)
-    if not len(rows) or undecided.min() == decisions.shape[1]:
-        return np.zeros(0, np.int64), np.zeros(decisions.shape[1], np.uint8)
-    common = decisions[rows[undecided.argmin()]]
-    return rows[np.all(decisions[rows] == common, axis=1)], common
+    flags |= np.select([continues, starts], [0, RIGHT_STARTS], RIGHT_MARKED).astype(np.uint8)
+    return flags
 
 
 def _number_classes(pairs: Classes) -> Classes:
@@ -492,11 +429,11 @@ def _number_classes(pairs: Classes) -> Classes:
     return numbers
 
 
-def _make_pair_table(classes: Classes, entries: Classes | Flags) -> Classes:
-    """Returns the table of pairs of coarse classes: the entries of all their pairs of classes, combined."""
+def _make_pair_table(classes: Classes, flags: Classes) -> Classes:
+    """Returns the table of pairs of coarse classes: the flags of all their pairs of classes, combined."""
     coarse = classes % _NUM_COARSE
     table = np.zeros((_NUM_COARSE, _NUM_COARSE), np.uint8)
-    np.bitwise_or.at(table, (coarse[:, None], coarse[None, :]), entries.astype(np.uint8))
+    np.bitwise_or.at(table, (coarse[:, None], coarse[None, :]), flags)
     return table
 
 
@@ -507,5 +444,5 @@ def _splits_before_spaces(automaton: SplitAutomaton, steps: _ParseSteps) -> bool
     is_before = np.isin(categories[np.searchsorted(starts, points, "right") - 1], LETTERS_AND_NUMBERS)
     before = {int(class_) for class_ in automaton.find_classes(points[is_before])}
     spaces = automaton.find_classes(np.array([ord(" "), ord("\n")]))
-    left = steps.advance(np.ones((1, steps.all.shape[1]), bool))[0, list(before)]
-    return bool(np.all(_decide_next(steps, left)[:, spaces] == STARTS))
+    left = _find_left_states(steps, 1)[list(before)]
+    return bool(np.all(_decide(steps, left)[:, spaces] == STARTS))

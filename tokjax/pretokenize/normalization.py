@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_bool
-from tokjax.core.ragged import make_row_splits
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.pretokenize.special_tokens import split_at_special
 from tokjax.pretokenize.unicode_classes import (
@@ -181,27 +181,17 @@ def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[
     Returns:
         1-based byte spans of the original text, `int64`, shape `(n, 2)`.
     """
-    spans = offsets - 1
-    has_no_source = (spans < 0).any(axis=1)
-    last = len(alignment.is_bytewise) - 1
-    if last < 0:
-        return offsets.copy()
-    # The last group that starts at or before the start of a span, and the last that starts before its stop.
-    first_group = np.clip(np.searchsorted(alignment.after, spans[:, 0], "right") - 1, 0, last)
-    last_group = np.clip(np.searchsorted(alignment.after, spans[:, 1], "left") - 1, 0, last)
-    shift = alignment.before[:-1] - alignment.after[:-1]
-    starts = np.where(
-        alignment.is_bytewise[first_group], spans[:, 0] + shift[first_group], alignment.before[first_group]
-    )
-    stops = np.where(
-        alignment.is_bytewise[last_group], spans[:, 1] + shift[last_group], alignment.before[last_group + 1]
-    )
-    # An empty span at the end of the normalized text lies in no group.
-    at_end = spans[:, 0] == alignment.after[-1]
-    starts = np.where(at_end, alignment.before[-1], starts)
-    stops = np.where(spans[:, 0] == spans[:, 1], starts, stops)
-    mapped = np.stack([starts, stops], axis=1) + 1
-    mapped[has_no_source] = 0
+    before, lengths = alignment.before, np.diff(alignment.after)
+    is_bytewise = np.repeat(alignment.is_bytewise, lengths)
+    firsts = np.repeat(before[:-1], lengths)
+    same = firsts + concatenate_ranges(0, lengths)
+    # The position in the text for each start of a span, and for each stop.
+    starts = np.append(np.where(is_bytewise, same, firsts), before[-1])
+    stops = np.append(before[0], np.where(is_bytewise, same + 1, np.repeat(before[1:], lengths)))
+    mapped = np.stack([starts.take(offsets[:, 0] - 1), stops.take(offsets[:, 1] - 1)], axis=1) + 1
+    is_empty = offsets[:, 0] == offsets[:, 1]
+    mapped[is_empty, 1] = mapped[is_empty, 0]
+    mapped[(offsets == 0).any(axis=1)] = 0
     return mapped
 
 
@@ -317,7 +307,7 @@ class BertNormalizer:
     def align(self, text: Text, preserved: frozenset[str] = frozenset()) -> Alignment:
         """Returns the alignment of a text with `normalize(text, preserved)`."""
         tables = _get_tables(self)
-        return align(text, preserved, tables.split_groups, tables.normalize_group)
+        return align(text, preserved, tables.split_groups, tables.normalize_piece)
 
 
 def bert_normalizer(
@@ -360,13 +350,8 @@ class _CharacterTables:
         with_ascii_done = data.decode("utf-8", "surrogatepass")
         if with_ascii_done.isascii():
             return with_ascii_done
-        normalized = _NOT_ASCII.sub(self._normalize_match, with_ascii_done)
+        normalized = _NOT_ASCII.sub(lambda match: match[0].translate(self._complete), with_ascii_done)
         return self._normalize_with_sorting(with_ascii_done) if _SORT_MARKER in normalized else normalized
-
-    def normalize_group(self, group: str) -> str:
-        """Normalizes one of the groups that `split_groups` returns."""
-        normalized = group.translate(self._complete)
-        return self._normalize_with_sorting(group) if _SORT_MARKER in normalized else normalized
 
     def split_groups(self, piece: str) -> list[str]:
         """Splits a piece into groups that can be normalized independently.
@@ -375,11 +360,8 @@ class _CharacterTables:
         piece has marks to sort, each group is a character with all marks after it.
         """
         if _SORT_MARKER in piece.translate(self._complete):
-            return split_groups(piece, self.normalize_group)
+            return split_groups(piece, self.normalize_piece)
         return self._groups.findall(piece)
-
-    def _normalize_match(self, match: re.Match[str]) -> str:
-        return match.group().translate(self._complete)
 
     def _normalize_with_sorting(self, piece: str) -> str:
         expanded = sort_marks(piece.translate(self._expanding), get_combining_class)

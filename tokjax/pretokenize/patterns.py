@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -64,13 +63,8 @@ _SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
 """Set operations and nested sets, which `regex` has in version 1 of its syntax."""
 _MAX_BACKTRACKED = 11_000
 """Up to this many characters, `re` splits a text, which `ArrayEngine.few_characters` also limits."""
-# Repeated parts with an end that makes the last match fail: then all ways to match the repetitions are tried.
-_REPEATED = ("a", "A", "é", "日", "1", ".", "'s", " ", "\n", " \n", "a ", " a", "aA", "a1", "a.", "1.", "#a ")
-_ENDS = ("", "!", "a", "1", " ", "\n")
-_PROBE_LENGTH = 100
-_MAX_PROBED_LETTERS = 16
-_PROBE_SECONDS = 2.0
-"""Time limit of all probes together."""
+_SECONDS, _SECONDS_PER_CHARACTER = 5.0, 1e-5
+"""Time limit of the `regex` package, which takes about a thirtieth of it for most patterns."""
 
 Pattern: TypeAlias = str | tuple[str, ...]
 """A split pattern: a name in `PATTERNS`, a regular expression, or several of them, applied in turn."""
@@ -252,8 +246,8 @@ def make_pattern_splitter(pattern: Pattern | list[str]) -> PatternSplitter:
             of them: each one splits the pre-tokens of the one before it.
 
     Raises:
-        InvalidArgumentError: the pattern is an unknown name, is not a valid regular expression, is too
-            large, or takes exponential time.
+        InvalidArgumentError: the pattern is an unknown name, is not a valid regular expression, or is too
+            large.
     """
     parts = (pattern,) if isinstance(pattern, str) else pattern
     are_texts = isinstance(parts, (tuple, list)) and all(isinstance(part, str) and part for part in parts)
@@ -275,8 +269,9 @@ def _make_pattern_splitter(pattern: Pattern) -> PatternSplitter:
                 f"pattern {part!r} is not one of the names {names}; if you mean a regular expression that "
                 f"matches just these characters, write '(?:{part})'"
             )
-        if find_pattern_name(part) is None:
-            make_split_step(part).check()
+        step = make_split_step(part)
+        if find_pattern_name(part) is None and step.tables is None:
+            step.regex  # noqa: B018 (raises an error if it is invalid)
     return PatternSplitter(pattern)
 
 
@@ -297,7 +292,7 @@ class SplitStep:
     @property
     def automaton(self) -> SplitAutomaton | None:
         """The automaton of the expression; `None` if it has unsupported parts."""
-        return None if self._tree_and_automaton is None else self._tree_and_automaton[1]
+        return self._compiled[1]
 
     @cached_property
     def tables(self) -> BoundaryTables | DigitGroups | None:
@@ -319,12 +314,16 @@ class SplitStep:
         return bool((columns[others] == columns[-1]).all())  # they are as the end of a text
 
     def split(self, text: str) -> list[str]:
-        """Splits a text into matches, and the text between them. Their concatenation is the text."""
-        if len(text) > _MAX_BACKTRACKED or not self._backtracks_little:
+        """Splits a text into matches, and the text between them. Their concatenation is the text.
+
+        Raises:
+            InvalidArgumentError: the `regex` package takes too long, as for `(?:a|aa)+$` and many `a`.
+        """
+        if len(text) > _MAX_BACKTRACKED or self._compiled[0] is None:
             if self.tables is not None:
                 return _split_by_tables(self.tables, text)
             if self.automaton is None:
-                return _split_at_matches(self._regex, text)
+                return self._split_by_regex(text)
         mapped, expression = text, self._ascii_expression
         if not text.isascii():
             expression = self._expression
@@ -338,51 +337,38 @@ class SplitStep:
         stops = itertools.accumulate(map(len, parts))
         return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
 
-    def check(self) -> None:
-        """Checks the syntax and speed of the expression: some would take hours on long texts.
-
-        Raises:
-            InvalidArgumentError: it is not a regular expression, is too large, or needs more than two
-                seconds for the probe texts.
-        """
-        if self.automaton is not None or self.tables is not None:
-            return
-        deadline = time.monotonic() + _PROBE_SECONDS
-        for text in _make_probes(self.expression):
-            try:
-                self._regex.findall(text, timeout=max(deadline - time.monotonic(), 1e-3))
-            except TimeoutError as error:
-                raise InvalidArgumentError(
-                    f"pattern {self.expression!r} takes more than {_PROBE_SECONDS:g} s for texts such as "
-                    f"{text[:20]!r}..., of {len(text)} characters: its repetitions can match one text in "
-                    "countless ways; make them possessive (`++`), or let no two of them match the same text"
-                ) from error
+    def _split_by_regex(self, text: str) -> list[str]:
+        seconds = _SECONDS + len(text) * _SECONDS_PER_CHARACTER
+        try:
+            return _split_at_matches(self.regex, text, timeout=seconds)
+        except TimeoutError as error:
+            raise InvalidArgumentError(
+                f"pattern {self.expression!r} takes more than {seconds:.1f} s for the text {text[:20]!r}..., "
+                f"of {len(text):,} characters: its repetitions can match one text in countless ways; make "
+                "them possessive (`++`), or let no two of them match the same text"
+            ) from error
 
     @cached_property
-    def _tree_and_automaton(self) -> tuple[Node, SplitAutomaton] | None:
+    def _compiled(self) -> tuple[Node | None, SplitAutomaton | None]:
+        """The syntax tree, `None` if `re` would take long, and the automaton; both `None` if unsupported."""
         try:
             tree = parse_expression(self.expression)
             automaton = compile_automaton(tree)
-            if not backtracks_little(tree):
-                build_boundary_tables(automaton)  # raises an error if only `re` could split by it
-            return tree, automaton
+            if backtracks_little(tree):
+                return tree, automaton
+            build_boundary_tables(automaton)  # raises an error if only `re` could split by it
         except ExpressionTooLargeError as error:  # `regex` would need gigabytes for some of them
             raise InvalidArgumentError(f"pattern {self.expression[:60]!r} is too large: {error}") from error
         except UnsupportedExpressionError:
-            return None
-
-    @cached_property
-    def _backtracks_little(self) -> bool:
-        return self._tree_and_automaton is not None and backtracks_little(self._tree_and_automaton[0])
+            return None, None
+        return None, automaton
 
     @cached_property
     def _first_of_class(self) -> NDArray[np.int64]:
         """The first code point of each class of the automaton. The last class, the end, has none."""
         assert self.automaton is not None
-        codes = self.automaton.run_starts[::-1]  # the first code points are written last, so they remain
-        first_of_class = np.zeros(self.automaton.num_classes, np.int64)
-        first_of_class[self.automaton.find_classes(codes)] = codes
-        return first_of_class
+        first_runs = np.unique(self.automaton.run_classes, return_index=True)[1]
+        return self.automaton.run_starts[first_runs]
 
     @cached_property
     def _representatives(self) -> ReplacementTable:
@@ -405,11 +391,17 @@ class SplitStep:
 
     def _compile(self, characters: CodePointSet) -> re.Pattern[str]:
         """Compiles the expression for texts that consist of these characters."""
-        assert self._tree_and_automaton is not None
-        return re.compile(format_expression(self._tree_and_automaton[0], characters))
+        tree = self._compiled[0]
+        assert tree is not None
+        return re.compile(format_expression(tree, characters))
 
     @cached_property
-    def _regex(self) -> Any:
+    def regex(self) -> Any:
+        """The compiled expression of the `regex` package.
+
+        Raises:
+            InvalidArgumentError: it is not a regular expression.
+        """
         import regex  # noqa: PLC0415 (slow to import)
 
         try:
@@ -427,18 +419,6 @@ def make_split_step(expression: str) -> SplitStep:
     return SplitStep(expression)
 
 
-def _make_probes(expression: str) -> list[str]:
-    """Returns texts that take long to split by an expression that backtracks much.
-
-    The characters of the expression are among them: a matcher that looks for a required one first fails fast
-    without it.
-    """
-    letters = sorted({c for c in expression if c.isalnum()})[:_MAX_PROBED_LETTERS]
-    parts = [*_REPEATED, *(letter for letter in letters if letter not in _REPEATED)]
-    ends = [*_ENDS, "\0" + expression[:_PROBE_LENGTH]]
-    return [part * _PROBE_LENGTH + end for part in parts for end in ends]
-
-
 def _split_by_tables(tables: BoundaryTables | DigitGroups, text: str) -> list[str]:
     """Splits a text into matches, and the text between them."""
     codes = np.frombuffer((text + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
@@ -446,11 +426,11 @@ def _split_by_tables(tables: BoundaryTables | DigitGroups, text: str) -> list[st
     return [text[start:stop] for start, stop in itertools.pairwise(starts.tolist())]
 
 
-def _split_at_matches(compiled: Any, text: str) -> list[str]:
+def _split_at_matches(compiled: Any, text: str, **options: float) -> list[str]:
     """Splits a text into the matches of an expression, and the text between them."""
     parts: list[str] = []
     previous_stop = 0
-    for match in compiled.finditer(text):
+    for match in compiled.finditer(text, **options):
         start, stop = match.span()
         if start == stop:
             continue

@@ -3,9 +3,9 @@ r"""The start positions of the pre-tokens of many texts, computed with array ope
 Each character gets its class in the split pattern. Then, from frequent to rare:
 
 1. A table of pairs decides for most characters, by the class of the character and of the one before it. Where
-   that is not enough, the entry of the next pair or of the pair before can decide.
-2. Runs of digits are split into groups of three, if the pattern does that.
-3. Tables of windows decide by up to three characters before, and by the next one or the one after a run.
+   that is not enough, the entry of the next pair can decide.
+2. Tables of windows decide by up to three characters before, and by the next one or the one after a run.
+3. Runs of digits are split into groups of three, if the pattern does that.
 4. What remains is decided by the automaton of the pattern. It reads the text from the last decided start to
    the next one.
 
@@ -31,10 +31,7 @@ import numpy as np
 from tokjax.core.ragged import concatenate_ranges, find_distinct
 from tokjax.core.utf8 import decode_characters_at
 from tokjax.pretokenize.boundary_tables import (
-    LEFT_MARKED,
-    LEFT_STARTS,
     MARKED,
-    NEEDS_LEFT,
     NEEDS_RIGHT,
     RIGHT_MARKED,
     RIGHT_STARTS,
@@ -60,8 +57,8 @@ _FIRST_LEAD = 0xC0
 """First byte value that begins a character of several bytes."""
 _ASCII = 0x80
 _CONTINUATION_BYTES = bytes(range(_ASCII, _FIRST_LEAD))
-_LOOK_AHEAD = 32
-"""Number of characters within which most runs of equal classes end."""
+_LOOK_AHEAD = 16, 64
+"""Numbers of characters within which most runs of one or two classes end."""
 _FAR = 64
 """Number of characters that the automaton reads without a match before its states are recorded."""
 
@@ -126,29 +123,21 @@ def find_starts(tables: BoundaryTables | DigitGroups, classes: Classes) -> Flags
     # ten times faster than it shifts them; the upper bits of the first class are lost, as they should.
     pairs = classes[:-1] * np.uint8(16)
     pairs |= classes[1:] & np.uint8(15)
-    combined = _combine_flags(np.frombuffer(bytearray(pairs).translate(tables.pairs), np.uint8))
+    flags = np.frombuffer(bytearray(pairs).translate(tables.pairs), np.uint8)
+    # The factor sets the flags that say what a needed pair decides.
+    needed = flags[:-1] & np.uint8(NEEDS_RIGHT)
+    needed *= np.uint8((RIGHT_STARTS | RIGHT_MARKED) // NEEDS_RIGHT)
+    combined = flags & np.uint8(STARTS_FLAG | MARKED)
+    combined[:-1] |= needed & flags[1:]
     starts = np.empty(len(classes), bool)
     starts[0] = True
-    np.not_equal(combined & np.uint8(STARTS_FLAG | RIGHT_STARTS | LEFT_STARTS), 0, out=starts[1:])
-    joined = _split_groups(tables, classes, starts)
-    marked = np.flatnonzero(combined & np.uint8(MARKED | RIGHT_MARKED | LEFT_MARKED) != 0) + 1
+    np.not_equal(combined & np.uint8(STARTS_FLAG | RIGHT_STARTS), 0, out=starts[1:])
+    marked = np.flatnonzero(combined & np.uint8(MARKED | RIGHT_MARKED) != 0) + 1
     marked = np.concatenate([marked, _find_near_triggers(tables, classes, marked)])
-    marked = marked.take(np.flatnonzero(tables.needs_window.take(pairs.take(marked - 1))))
-    undecided = np.concatenate([joined, _decide_by_windows(tables, classes, marked, starts)])
+    undecided = _decide_by_windows(tables, classes, marked, starts)
+    undecided = np.concatenate([undecided, *_split_groups(tables, classes, starts)])
     _run_automaton(tables, classes, undecided, starts)
     return starts
-
-
-def _combine_flags(flags: Classes) -> Classes:
-    """Combines the flags of each pair with those that it needs, of the next pair or of the pair before."""
-    combined = flags & np.uint8(STARTS_FLAG | MARKED)
-    # The factor sets the flags that say what a needed pair decides: 16 and 64 from 4, 32 and 128 from 8.
-    needed = flags & np.uint8(NEEDS_RIGHT | NEEDS_LEFT)
-    needed *= np.uint8((RIGHT_STARTS | RIGHT_MARKED) // NEEDS_RIGHT)
-    combined[:-1] |= needed[:-1] & flags[1:] & np.uint8(RIGHT_STARTS | RIGHT_MARKED)
-    combined[1:] |= needed[1:] & flags[:-1] & np.uint8(LEFT_STARTS | LEFT_MARKED)
-    combined[:1] |= needed[:1] & np.uint8(LEFT_MARKED)  # there is no pair before
-    return combined
 
 
 def _find_near_triggers(tables: BoundaryTables, classes: Classes, marked: Positions) -> Positions:
@@ -160,63 +149,49 @@ def _find_near_triggers(tables: BoundaryTables, classes: Classes, marked: Positi
     return np.minimum(np.add.outer(np.arange(2, tables.reach + 2), near).ravel(), len(classes) - 1)
 
 
-def _split_groups(tables: BoundaryTables, classes: Classes, starts: Flags) -> Positions:
+def _split_groups(tables: BoundaryTables, classes: Classes, starts: Flags) -> Iterator[Positions]:
     """Splits runs of some classes into groups of a fixed number of characters, from the left.
 
-    Returns:
-        A position in each run that may not start a pre-token. These runs are not split here.
+    Yields:
+        A position in each run that does not start a pre-token. These runs are not split here.
     """
-    joined = [np.zeros(0, np.int64)]
-    for class_, (size, joins) in tables.groups.items():
+    for class_, size in tables.groups.items():
         is_member = classes == class_
         edges = np.flatnonzero(is_member[1:] != is_member[:-1]) + 1
         if is_member[0]:
             edges = np.concatenate([[0], edges])
         # Edges alternate: the start of a run, its stop, the start of the next one.
-        first, stop = edges[::2], edges[1::2]
-        long = np.flatnonzero(stop - first > size)
-        first, num_splits = first[long], (stop[long] - first[long] - 1) // size
-        if joins.any():
-            is_joined = joins.take(classes.take(first - 1))  # before the first character comes an end
-            joined.append(first[is_joined] + 1)
-            first, num_splits = first[~is_joined], num_splits[~is_joined]
+        first, lengths = edges[::2], edges[1::2] - edges[::2]
+        is_start = starts.take(first)
+        yield first[~is_start & (lengths > 1)] + 1
+        num_splits = is_start * ((lengths - 1) // size)
         starts[np.repeat(first, num_splits) + size * concatenate_ranges(1, num_splits)] = True
-    return np.concatenate(joined)
 
 
 def _decide_by_windows(
     tables: BoundaryTables, classes: Classes, positions: Positions, starts: Flags
 ) -> Positions:
     """Sets `starts` at some positions, from the characters around them. Returns those not decided yet."""
-
-    def get_classes(at: Positions) -> Positions:
-        # Before the first character comes the last one, which is an end.
-        return tables.automaton_class.take(classes.take(at, mode="wrap"))
-
-    before, previous, own, following = (get_classes(positions + i) for i in range(-2, 2))
-    decisions = tables.windows[before, previous, own, 0, following]
-    in_run = np.flatnonzero((decisions == UNDECIDED) & (following == own))
-    if len(in_run):
-        after_run = get_classes(_find_run_stops(classes, positions.take(in_run)))
-        decisions[in_run] = tables.windows[before[in_run], previous[in_run], own[in_run], 1, after_run]
+    ends = np.full(_LOOK_AHEAD[-1], tables.end, np.uint8)
+    padded = np.concatenate([ends[:3], classes, ends])
+    # Four classes from each one on, as one number. The third one before a position is at its index.
+    fours = np.ndarray((len(padded) - 3,), "<u4", padded, strides=(1,))
+    decisions = tables.look_up(tables.windows, fours[positions + 1])
     undecided = np.flatnonzero(decisions == UNDECIDED)
-    if len(undecided):
-        first = get_classes(positions.take(undecided) - 3)
-        left = (part.take(undecided) for part in (before, previous, own))
-        decisions[undecided] = tables.left_windows[first, *left]
+    for count in _LOOK_AHEAD:
+        at = positions.take(undecided)
+        ahead = np.ndarray(classes.shape, f"V{count}", padded[3:], strides=(1,))[at]
+        ahead = ahead.view(np.uint8).reshape(-1, count)
+        is_other = (ahead != ahead[:, :1]) & (ahead != ahead[:, 1:2])
+        other = np.arange(len(at)), is_other.argmax(axis=1)
+        with_other = fours[at + 2] & np.uint32(0xFFFFFF) | ahead[other].astype(np.uint32) << np.uint32(24)
+        by_run = tables.look_up(tables.run_windows, with_other)
+        by_run[~is_other[other]] = UNDECIDED
+        decisions[undecided] = by_run
+        undecided = undecided.take(np.flatnonzero(by_run == UNDECIDED))
+    decisions[undecided] = tables.look_up(tables.left_windows, fours[positions.take(undecided)])
     starts[positions] = decisions == STARTS
     return positions.take(np.flatnonzero(decisions == UNDECIDED))
-
-
-def _find_run_stops(classes: Classes, positions: Positions) -> Positions:
-    """Returns the first position after each position at which the class is another one."""
-    ahead = classes.take(np.add.outer(positions, np.arange(_LOOK_AHEAD)), mode="clip")
-    is_other = ahead != ahead[:, :1]
-    if is_other.any(axis=1).all():
-        near_stops: Positions = positions + np.argmax(is_other, axis=1)
-        return near_stops
-    run_stops = np.append(np.flatnonzero(classes[1:] != classes[:-1]) + 1, len(classes) - 1)
-    return run_stops.take(np.searchsorted(run_stops, positions, "right"), mode="clip")
 
 
 def _run_automaton(tables: BoundaryTables, classes: Classes, positions: Positions, starts: Flags) -> None:

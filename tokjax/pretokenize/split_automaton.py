@@ -31,7 +31,6 @@ See R. Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -47,7 +46,6 @@ from tokjax.pretokenize.split_expressions import (
     UnsupportedExpressionError,
     contains,
 )
-from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,13 +90,8 @@ class SplitAutomaton:
         """The class of the end of the text."""
         return self.num_classes - 1
 
-    @cached_property
-    def class_of_code(self) -> NDArray[np.uint8]:
-        """The class of each code point, `uint8`, shape `(0x110000,)`."""
-        return np.repeat(self.run_classes, np.diff(self.run_starts, append=CODE_POINTS))
-
     def find_classes(self, codes: NDArray[np.integer]) -> NDArray[np.uint8]:
-        """Returns the classes of a few code points, without the table `class_of_code`."""
+        """Returns the classes of a few code points."""
         return self.run_classes[np.searchsorted(self.run_starts, codes, "right") - 1]
 
 

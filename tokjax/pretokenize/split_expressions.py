@@ -194,32 +194,26 @@ def _count_choices(tree: Node, *, can_fail_later: bool) -> tuple[int, int]:
             return 0, int(can_fail_later and low != high)
 
 
-def _can_fail(tree: Node) -> bool:
-    """Returns whether there are texts that a pattern does not match."""
-    match tree:
-        case OneOf() | Lookahead():
-            return True
-        case Sequence(parts):
-            return any(map(_can_fail, parts))
-        case Alternatives(parts):
-            return all(map(_can_fail, parts))
-        case Repetition(part, low):
-            return low > 0 and _can_fail(part)
+def _can_fail(tree: Node, *, by_lookahead: bool = True) -> bool:
+    """Returns whether there are texts at whose start a pattern does not match, at least the empty text.
 
-
-def _can_be_empty(tree: Node) -> bool:
-    """Returns whether a pattern can match the empty text."""
+    Args:
+        tree: the pattern.
+        by_lookahead: whether lookaheads can fail. If not, the pattern always matches if and only if it can
+            match without reading a character.
+    """
+    can_fail = functools.partial(_can_fail, by_lookahead=by_lookahead)
     match tree:
         case OneOf():
-            return False
-        case Lookahead():
             return True
+        case Lookahead():
+            return by_lookahead
         case Sequence(parts):
-            return all(map(_can_be_empty, parts))
+            return any(map(can_fail, parts))
         case Alternatives(parts):
-            return any(map(_can_be_empty, parts))
+            return all(map(can_fail, parts))
         case Repetition(part, low):
-            return low == 0 or _can_be_empty(part)
+            return low > 0 and can_fail(part)
 
 
 class _Parser:
@@ -247,7 +241,7 @@ class _Parser:
         match = self._match(_QUANTIFIER)
         if match is None:
             return part
-        if _can_be_empty(part):
+        if not _can_fail(part, by_lookahead=False):
             raise UnsupportedExpressionError("repetition of a part that can match the empty text")
         symbol, low, comma, high, mode = match.groups()
         if mode == "+":

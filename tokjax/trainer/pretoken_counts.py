@@ -21,7 +21,6 @@ wanted proportions to within 0.1 %. An example with equal shares::
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,11 +33,10 @@ from tokjax._util.display import short_repr
 from tokjax._util.locks import ThreadLock
 from tokjax.bpe.hash_tables import (
     ABSENT,
-    MAX_PRETOKEN_BYTES,
+    PADDING_BYTES,
     HashTables,
     Pretokens,
     append_rows,
-    can_hold,
     concatenate_pretokens,
     make_pretokens,
 )
@@ -191,7 +189,7 @@ class PretokenCounts:
     def to_counted_pretokens(self) -> CountedPretokens:
         """Returns the pre-tokens in the form that the hash tables use, with their counts."""
         # Readers of a pre-token load a fixed number of bytes, so the data needs padding at its end.
-        data = np.concatenate([self.data, np.zeros(MAX_PRETOKEN_BYTES, np.uint8)])
+        data = np.concatenate([self.data, np.zeros(PADDING_BYTES, np.uint8)])
         return CountedPretokens(
             Pretokens(data, np.cumsum(self.lengths) - self.lengths, self.lengths), self.counts
         )
@@ -207,11 +205,7 @@ class PretokenCounts:
 
 
 class PretokenCounter:
-    """Thread-safe counter of pre-tokens. Its memory grows with the number of distinct pre-tokens only.
-
-    Pre-tokens that the hash tables can't hold (long ones, and those with a zero byte) are counted in a
-    dictionary.
-    """
+    """Thread-safe counter of pre-tokens. Its memory grows with the number of distinct pre-tokens only."""
 
     def __init__(self) -> None:
         self._lock = ThreadLock()
@@ -220,11 +214,10 @@ class PretokenCounter:
         self._inserted = [initial]
         self._counts = np.zeros(1, np.int64)  # with zeros at the end, for those to come
         self._num_slots = 1
-        self._fallback_counts: Counter[bytes] = Counter()  # pre-tokens that the tables can't hold
 
     def __len__(self) -> int:
         """Returns the number of distinct pre-tokens."""
-        return self._num_slots + len(self._fallback_counts)
+        return self._num_slots
 
     def add(self, pretokens: Pretokens) -> None:
         """Adds 1 to the count of each pre-token, once per occurrence."""
@@ -232,44 +225,23 @@ class PretokenCounter:
         absent = pretokens.take(np.flatnonzero(slots == ABSENT))
         if len(absent.lengths):
             slots = slots.take(np.flatnonzero(slots != ABSENT))
-            new, _ = self._count_oversized(CountedPretokens(absent, np.ones(len(absent.lengths), np.int64)))
-            first_indices, inverse = self._tables.unique(new)
-            self.merge(CountedPretokens(new.take(first_indices), np.bincount(inverse)))
+            first_indices, inverse = self._tables.unique(absent)
+            self.merge(CountedPretokens(absent.take(first_indices), np.bincount(inverse)))
         increments = np.bincount(slots)
         with self._lock.current:
             self._counts[: len(increments)] += increments
 
     def merge(self, counted: CountedPretokens) -> None:
         """Adds the counts of another counter, whose pre-tokens are all different."""
-        pretokens, counts = self._count_oversized(counted)
         with self._lock.current:
-            slots = self._get_or_add_slots(pretokens)
-            self._counts[slots] += counts
+            slots = self._get_or_add_slots(counted.pretokens)
+            self._counts[slots] += counted.counts
 
     def to_counted_pretokens(self) -> CountedPretokens:
         """Returns all pre-tokens that were counted."""
         seen = np.flatnonzero(self._counts)
-        in_tables = concatenate_pretokens(self._inserted).take(seen)
-        fallback = make_pretokens(list(self._fallback_counts))
-        counts = [
-            self._counts.take(seen),
-            np.fromiter(self._fallback_counts.values(), np.int64, len(self._fallback_counts)),
-        ]
-        return CountedPretokens(concatenate_pretokens([in_tables, fallback]), np.concatenate(counts))
-
-    def _count_oversized(self, counted: CountedPretokens) -> CountedPretokens:
-        """Counts the pre-tokens that the tables can't hold, and returns the others."""
-        pretokens, counts = counted
-        fits_table = can_hold(pretokens)
-        if fits_table.all():
-            return counted
-        oversized = np.flatnonzero(~fits_table)
-        texts = pretokens.take(oversized).iter_bytes()
-        with self._lock.current:
-            for text, count in zip(texts, counts.take(oversized).tolist(), strict=True):
-                self._fallback_counts[text] += count
-        fitting = np.flatnonzero(fits_table)
-        return CountedPretokens(pretokens.take(fitting), counts.take(fitting))
+        counted = concatenate_pretokens(self._inserted).take(seen)
+        return CountedPretokens(concatenate_pretokens([counted]), self._counts.take(seen))
 
     def _get_or_add_slots(self, unique: Pretokens) -> NDArray[np.int64]:
         """Returns the index of each pre-token in `_counts`, and adds those that are not in the tables."""

@@ -25,7 +25,7 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.small_chunks import use_small_chunks
-from tests.support.span_checks import assert_contract
+from tests.support.span_checks import assert_contract, leave_out
 from tests.support.text_strategies import hard_texts
 from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
