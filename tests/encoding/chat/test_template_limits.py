@@ -75,11 +75,6 @@ def render_text(template, **options):
         NUMBERS + LOOP + "r | list %}{% endfor %}",
         NUMBERS + LOOP + "i in r %}{% endfor %}",
         NUMBERS + LOOP + "loop.cycle(*r) %}{% endfor %}",
-        # sources
-        "{% set r = range(10000) | list %}" + LOOP + "r | length %}{% endfor %}",
-        "{% for m in messages %}{% set x = 'a' * 5000 ~ '' %}"
-        + LOOP
-        + "x | length %}{% endfor %}{% endfor %}",
         # statements
         NUMBERS + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}",

@@ -61,7 +61,6 @@ from tokjax.encoding.chat.text_sources import (
     indent,
     make_plain,
     mark,
-    mark_count,
     to_json,
     to_text,
     tracker_var,
@@ -227,7 +226,7 @@ def _compile(template: str) -> ChatTemplate:
         " key": _check_key,
     }
     environment.globals = {
-        "range": _make_range,
+        "range": sandbox.safe_range,
         "raise_exception": _raise,
         "namespace": _ChatNamespace,
         "dict": _make_dict,
@@ -272,9 +271,7 @@ class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignor
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         _spend_lookup(obj, attribute)
-        value = super().getattr(obj, attribute)
-        is_count = isinstance(obj, jinja2.runtime.LoopContext) and type(value) is int  # such as `loop.index`
-        return mark_count(value, [obj._current]) if is_count else value
+        return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
         """`_call_method` replaces `str.format`."""
@@ -294,18 +291,15 @@ class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignor
             budget.spend(CALL + 2 * (len(left) + len(right)))
             return concatenate((left, right)) if tracker_var.get() else left + right
         budget.spend_on_operator(operator, left, right)
-        if operator == "%" and isinstance(left, str):
-            result: Any = format_percent(left, right)
-        else:
-            result = super().call_binop(context, operator, left, right)
-            if isinstance(result, (int, float)):
-                result = mark(result, (left, right), "an operator")
+        is_format = operator == "%" and isinstance(left, str)
+        call = super().call_binop
+        result = format_percent(left, right) if is_format else call(context, operator, left, right)
         budget.spend_on_copy(result)
         return result
 
     def call_unop(self, context: Any, operator: str, value: Any) -> Any:
         _budget.get().spend(CALL)
-        return mark(super().call_unop(context, operator, value), value, "an operator")
+        return super().call_unop(context, operator, value)
 
 
 def _make_filter(name: str, arguments: list[Any], line: int) -> Any:
@@ -444,8 +438,6 @@ def _call_method(owner: Any, name: str, *args: Any, **options: Any) -> Any:
     else:
         is_known = type(owner) is str and tracker_var.get() and name in vars(SourcedText)
         result = getattr(as_sourced(owner) if is_known else owner, name)(*args, **options)
-    if isinstance(owner, str) and isinstance(result, (str, int)):
-        result = mark(result, (owner, args, options), f"the method {name!r}")
     budget.spend_on_copy(result)
     return result
 
@@ -489,9 +481,7 @@ def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[...
             result = list(result)
         if hasattr(result, "__html__") and tracker_var.get():
             result = make_plain(result, args[first], f"the filter {name!r}")
-        if name in ("length", "count") and not isinstance(args[0], str):
-            result = mark_count(result, args[0])
-        elif isinstance(result, (str, int, float)) and name not in _TRACKING_FILTERS:
+        if isinstance(result, str) and name not in _TRACKING_FILTERS:
             result = mark(result, (args[first:], options), f"the filter {name!r}")
         budget.spend_on_copy(result)
         return result
@@ -661,12 +651,6 @@ def _to_json(
             sort_keys=sort_keys,
         ),
     )
-
-
-def _make_range(*bounds: Any) -> Any:
-    """Makes a range: the function `range`. Its numbers are foreign if messages have made the bounds."""
-    numbers = sandbox.safe_range(*bounds)
-    return mark_count(numbers, bounds)
 
 
 def _raise(message: Any) -> NoReturn:

@@ -9,9 +9,9 @@ both strings:
     "A: " + (content | trim)   "A: low."           "1112222"     1: scaffold
 
 Text that the template itself writes is scaffold. It belongs to the message of the innermost loop over
-messages that is running (`Tracker`). Names, keys, and values such as `True` that messages may have made are
-scaffold, too, but foreign: they are not the template's own. A function that makes a new text of texts of
-different sources, such as the filter `title`, loses them: `Source.lost_by` names it.
+messages that is running (`Tracker`). Names, keys, and the text of all numbers and of `True`, `False` and
+`None` are scaffold, too, but foreign: they are not the template's own. A function that makes a new text of
+texts of different sources, such as the filter `title`, loses them: `Source.lost_by` names it.
 """
 # ruff: noqa: D102, D105 (the methods of `SourcedText` are those of `str`)
 
@@ -23,7 +23,7 @@ import secrets
 from collections.abc import Collection
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from tokjax.encoding.chat.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_Value = TypeVar("_Value")
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
 _ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
@@ -241,15 +240,14 @@ class Tracker:
         ]
         return _make("".join(part for part, _ in runs), "".join(code * len(part) for part, code in runs))
 
-    def find_codes(self, value: Any, *, in_messages: bool = True) -> set[str]:
+    def find_codes(self, value: Any) -> set[str]:
         """Returns the codes of all texts and numbers in a value. Lists that occur twice are read once.
 
-        `None`, `True`, `False` and empty texts of messages count as foreign, because they have no source, and
-        messages can decide which of them a value is.
+        Numbers without a source, `None`, `True`, `False` and empty texts of messages count as foreign,
+        because messages can decide which of them a value is.
 
         Args:
             value: strings, numbers, lists, tuples and mappings.
-            in_messages: whether to read messages that are elements of lists.
         """
         codes: set[str] = set()
         stack, seen = [value], dict[int, Any]()  # `seen` keeps its values alive, so that ids are not reused
@@ -258,19 +256,15 @@ class Tracker:
             if isinstance(element, SourcedText):
                 self.spend(len(element))
                 codes.update(element._codes or _FOREIGN)
-            elif element is None or isinstance(element, bool):
-                codes.add(_FOREIGN)
-            elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
-                codes.add(element._code)
+            elif element is None or isinstance(element, (int, float, range, SourcedDict, SourcedList)):
+                codes.add(getattr(element, "_code", _FOREIGN))
             elif (
-                not isinstance(element, (str, int, float, range))  # first, since `Collection` is slow
+                not isinstance(element, str)  # first, since `Collection` is slow
                 and isinstance(element, Collection)
                 and id(element) not in seen
             ):
                 seen[id(element)] = element
                 inner = [*element, *(element.values() if isinstance(element, dict) else ())]
-                if not in_messages:
-                    inner = [each for each in inner if not isinstance(each, SourcedMessage)]
                 self.spend(len(element) + _READ * len(inner))
                 stack += inner
         return codes
@@ -506,38 +500,17 @@ def to_text(value: Any) -> str:
     return str(value) if isinstance(value, str) else mark(str(value), value, "the text of a list or mapping")
 
 
-def mark(result: _Value, values: Any, function: str) -> _Value:
-    """Gives a text or a number that a function made of `values` their source.
+def mark(text: str, values: Any, function: str) -> str:
+    """Gives a text that a function made of `values` their source.
 
     Args:
-        result: the text or number. It is returned as it is if it has sources, or if the values have none.
+        text: the text. It is returned as it is if it has sources, or if the values have none.
         values: strings, numbers, lists, tuples and mappings.
         function: the function, for error messages. The source is lost if the values have several.
     """
     tracker = tracker_var.get()
-    if tracker is None or isinstance(result, (SourcedText, bool)):
-        return result
-    codes = tracker.find_codes(values)
-    if not codes:
-        return result
-    is_number = not isinstance(result, str)
-    code = _FOREIGN if is_number and len(codes) > 1 else tracker.merge(codes, function)
-    marked: _Value = attach(result, code)
-    return marked
-
-
-def mark_count(count: Any, counted: Any) -> Any:
-    """Marks the length of a list or a loop, or a range, as foreign if messages have made what it counts.
-
-    The number of messages is not foreign: a template has a part for each.
-    """
-    tracker = tracker_var.get()
-    if tracker is None or not tracker.find_codes(counted, in_messages=False):
-        return count
-    if not isinstance(count, range):
-        return attach(count, _FOREIGN)
-    tracker.spend(_SOURCE * len(count))
-    return [attach(i, _FOREIGN) for i in count]
+    codes = None if tracker is None or isinstance(text, SourcedText) else tracker.find_codes(values)
+    return _make(text, tracker.merge(codes, function) * len(text)) if tracker and codes else text
 
 
 def make_plain(text: str, value: Any, function: str) -> str:
