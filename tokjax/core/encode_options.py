@@ -101,10 +101,10 @@ def accept_options(
 
     Args:
         options: the `TypedDict`.
-        **defaults: defaults of the function that differ from `DEFAULTS`, for the signature only.
+        **defaults: defaults of the function that `DEFAULTS` does not have, for the signature only.
     """
     documented_defaults = {**DEFAULTS, **defaults}
-    names = [name for name in DEFAULTS if name in options.__annotations__]
+    names = [name for name in documented_defaults if name in options.__annotations__]
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         signature = inspect.signature(function)

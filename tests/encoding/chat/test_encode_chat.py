@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.encoding.chat.test_token_sources import ELSEWHERE
+from tests.encoding.chat.test_rendering import ELSEWHERE
 from tokjax.objectives.losses import CHAT_ROLES
 from tokjax.trainer import train_bpe, train_wordpiece
 
@@ -189,7 +189,7 @@ def test_generation_block_in_a_comment_is_ignored(bpe):
         ("{{ messages | map(attribute='content') | list }}", "put {% generation %} and"),
         (
             "{% for m in messages %}{{ (m.content | e) + '<' }}{% endfor %}",
-            "result of the filters 'safe' and 'e'. Pass mask=False",
+            "adds text to the result of the filter 'safe' or 'e', which escapes it; write each text in",
         ),
         (b"bytes", "template must be a Jinja template, not bytes"),
         ([], "template must be a Jinja template, not list"),
@@ -340,8 +340,8 @@ def test_weights_of_messages(bpe):
             assert chat.text == plain.text
             assert decode_answers(bpe, chat) == decode_answers(bpe, plain)[1:]
             is_first = chat.message_indices == 1
-            expected = np.where(is_first, plain.sources % 8 + 8 * CHAT_ROLES.index("other"), plain.sources)
-            np.testing.assert_array_equal(chat.sources, expected)
+            assert set(chat.sources[is_first] // 8) == {CHAT_ROLES.index("other")}
+            np.testing.assert_array_equal(chat.sources[~is_first], plain.sources[~is_first])
 
 
 def test_eos_after_an_excluded_answer(bpe):

@@ -7,13 +7,13 @@ import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from tokjax._util.checks import check_choice
 from tokjax._util.display import short_repr
-from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
 from tokjax.datasets.fields.base import (
     RowsWithColumns,
@@ -22,8 +22,9 @@ from tokjax.datasets.fields.base import (
     get_options,
     set_options,
 )
-from tokjax.encoding.chat.encode_chat import RESERVED_VARIABLES, encode_chats
+from tokjax.encoding.chat.encode_chat import encode_chats
 from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages, find_control_tokens
+from tokjax.encoding.chat.rendering import RESERVED_VARIABLES, UNTRUSTED_VARIABLES
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -34,14 +35,12 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
-    from tokjax.encoding.chat.encode_chat import EncodedChat
+    from tokjax.encoding.chat.encode_chat import EncodedChats
     from tokjax.encoding.chat.messages import Message
 
 
-_CHECKED_VARIABLES = ("tools", "documents")
-"""Variables whose texts `encode_chat` searches for special tokens."""
 _MORE_VARIABLES = "chat_template_kwargs"
-VARIABLE_KEYS = (*_CHECKED_VARIABLES, _MORE_VARIABLES)
+VARIABLE_KEYS = (*UNTRUSTED_VARIABLES, _MORE_VARIABLES)
 """Keys of a record that are variables of chat templates, or hold a mapping of them."""
 
 _RESERVED = ", ".join(map(repr, sorted(RESERVED_VARIABLES)))
@@ -136,46 +135,42 @@ class ConversationField(TokenField):
 
     def encode_messages(
         self, conversations: Sequence[Conversation], threads: int | None
-    ) -> list[tuple[EncodedChat, NDArray[np.bool_]]]:
-        """Encodes conversations, and returns each with its targets.
+    ) -> tuple[EncodedChats, NDArray[np.bool_]]:
+        """Encodes conversations.
 
         Args:
             conversations: conversations.
             threads: number of threads that share the work, as in `encode_batch_result`.
 
         Returns:
-            Each conversation, and whether each of its tokens is a target, `bool`, shape `(num_tokens,)`.
+            Their tokens, and whether each is a target, `bool`, shape `(num_tokens,)`.
         """
         assert self.template is not None
         special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
         chats = encode_chats(
             self.tokenizer,
-            [
-                (
-                    each.messages,
-                    {**self.variables, **self._get_variables(each.record, special["allowed_special"])},
-                )
+            [each.messages for each in conversations],
+            self.template,
+            variables=[
+                {**self.variables, **self._get_variables(each.record, special["allowed_special"])}
                 for each in conversations
             ],
-            self.template,
             date=self.date,
             trust_answers=self.trust_answers,
             threads=threads,
             **special,
         )
-        return [
-            (chat, self._find_targets(chat, each)) for chat, each in zip(chats, conversations, strict=True)
-        ]
-
-    def _find_targets(self, chat: EncodedChat, conversation: Conversation) -> NDArray[np.bool_]:
-        messages, _, num_prompt = conversation
-        is_target = np.asarray(chat.assistant_mask, bool)
-        answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        if self.train_on == "last" and answers:
-            num_prompt = max(num_prompt, answers[-1])
-        if any(i < num_prompt for i in answers):
-            is_target &= _find_text_after_prompt(is_target, np.asarray(chat.message_indices), num_prompt)
-        return is_target
+        is_target = np.array(chats.assistant_mask, bool)
+        for (start, stop), (messages, _, num_prompt) in zip(
+            pairwise(chats.result.row_splits.tolist()), conversations, strict=True
+        ):
+            answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+            first = max(num_prompt, answers[-1]) if self.train_on == "last" and answers else num_prompt
+            if any(i < first for i in answers):
+                row = slice(start, stop)
+                owners = np.asarray(chats.message_indices)[row]
+                is_target[row] &= _find_text_after_prompt(is_target[row], owners, first)
+        return chats, is_target
 
     def _get_variables(self, record: Mapping[str, Any], allowed_special: Special) -> dict[str, Any]:
         """Returns the variables of the template that a record has.
@@ -198,7 +193,7 @@ class ConversationField(TokenField):
                 f"{more!r:.80}"
             )
         variables = {key: value for key, value in more.items() if value is not None} | variables
-        others = {key: value for key, value in variables.items() if key not in _CHECKED_VARIABLES}
+        others = {key: value for key, value in variables.items() if key not in UNTRUSTED_VARIABLES}
         if others:
             control = find_control_tokens(self.tokenizer, self.template or "", allowed_special)
             for key, value in others.items():
@@ -345,17 +340,13 @@ class ChatField(ConversationField):
 
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
-        ids, masks, sources = [], [], []
         records = map(json.loads, texts)
         conversations = [Conversation(_read_conversation(record), record) for record in records]
-        for chat, is_target in self.encode_messages(conversations, threads):
-            ids.append(chat.result.ids)
-            masks.append(is_target)
-            sources.append(np.asarray(chat.sources, np.int8))
-        columns: dict[str, Any] = {LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks])}
+        chats, is_target = self.encode_messages(conversations, threads)
+        columns: dict[str, Any] = {LOSS_MASK: is_target}
         if any(column == _SOURCES for column in self.columns):
-            columns[_SOURCES.name] = np.concatenate([np.zeros(0, np.int8), *sources])
-        return RowsWithColumns(ragged_from_rows(ids), columns)
+            columns[_SOURCES.name] = chats.sources
+        return RowsWithColumns(chats.result.ragged, columns)
 
 
 def _read_conversation(record: Mapping[str, Any]) -> list[Message]:

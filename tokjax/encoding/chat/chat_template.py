@@ -115,6 +115,13 @@ class RenderedTemplate(NamedTuple):
     generated: list[tuple[int, int]]
     runs: list[SourceRun]
 
+    @property
+    def tail(self) -> str:
+        """The text after the last text of a message."""
+        return self.text[
+            max((stop for _, stop, source in self.runs if source.field != "scaffold"), default=0) :
+        ]
+
 
 class ChatTemplate(NamedTuple):
     """Compiled chat template. Create one with `compile_template`.
@@ -479,7 +486,8 @@ def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[...
         result = function(*args, **options)
         if isinstance(result, Iterator):
             result = list(result)
-        if hasattr(result, "__html__") and tracker_var.get():
+        if hasattr(result, "__html__") and (tracker := tracker_var.get()):
+            tracker.has_markup = True
             result = make_plain(result, args[first], f"the filter {name!r}")
         if isinstance(result, str) and name not in _TRACKING_FILTERS:
             result = mark(result, (args[first:], options), f"the filter {name!r}")

@@ -1,17 +1,4 @@
-r"""Chat messages: copies and checks of their data, and special tokens in their text.
-
-Messages come from users, who could forge a turn with the text `<|im_end|>`. So by default special tokens in
-messages raise an error (`ControlTokens.check`). If a caller wants them as ordinary text, they are
-distinguished from those that the template writes by the sources of the rendered text (`text_sources`):
-
-    message                 "say <|im_end|>"
-    rendered                "<|im_start|>user\nsay <|im_end|><|im_end|>"
-    sources                  template           message   template
-    split                   "<|im_start|>" | "user\nsay <|im_end|>" | "<|im_end|>"
-
-`encode_with_literals` encodes the outer parts as special tokens, and the middle one as ordinary text, if the
-separate ids are those of the whole text. Otherwise it raises an error.
-"""
+"""Chat messages: copies and checks of their data, and the control tokens that they may contain."""
 
 from __future__ import annotations
 
@@ -20,17 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from tokjax.core import protocol
-from tokjax.core.ragged import Ragged
-from tokjax.core.records import make_batch_without_copy
-from tokjax.core.utf8 import count_bytes
 from tokjax.core.vocabulary import share_names
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import (
-    compile_matcher,
-    has_special,
     reject_special,
     resolve_special,
     select_control_names,
@@ -40,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from tokjax.core.protocol import Special
-    from tokjax.core.records import TokenizationBatch, TokenizationResult
 
 
 _PLAIN_TEXT = re.compile(r"[\w -]*")
@@ -315,111 +294,3 @@ def find_control_tokens(
     not_allowed = (special | matched) - allowed
     trusted = matched & not_allowed if trust_answers else frozenset[str]()
     return ControlTokens(share_names(special | matched), disallowed, not_allowed, trusted)
-
-
-def encode_with_literals(
-    tokenizer: Any, text: str, names: frozenset[str], literals: Mapping[int, str]
-) -> TokenizationResult:
-    """Encodes a text with its control tokens recognized, except for some that are ordinary text.
-
-    Args:
-        tokenizer: any registered tokenizer.
-        text: the rendered text.
-        names: the control tokens.
-        literals: those that are ordinary text, by their position in the text.
-
-    Raises:
-        InvalidArgumentError: the tokenizer can't encode one of them as ordinary text next to a control token
-            of the template.
-    """
-    matched = frozenset(literals.values()) - protocol.get_vocabulary(tokenizer).special_names
-    literal_tokenizer = protocol.make_special(tokenizer, matched) if matched else tokenizer
-    pieces, position = [""], 0
-    for match in compile_matcher(names).finditer(text):
-        if match.start() not in literals:
-            pieces += [text[position : match.start()], match.group()]
-            position = match.end()
-    pieces += [text[position:], ""]
-    jobs: list[tuple[str, Any, Any]] = []  # the text, the tokenizer and the allowed tokens of each part
-    recognized = ""
-    # `pieces` alternates between control tokens and ordinary text. Text without literal ones is collected
-    # with the control tokens around it, and encoded in one call.
-    for special, ordinary, following in zip(pieces[:-1:2], pieces[1::2], pieces[2::2], strict=True):
-        if not has_special(ordinary, names):
-            recognized += special + ordinary
-            continue
-        jobs.append((recognized, tokenizer, "all"))
-        recognized = ""
-        # The text is split here. That is correct only if the tokenizer encodes both sides independently,
-        # which is not the case, for example, if the special token removes the whitespace next to it.
-        is_free_after = all(_is_separable(tokenizer, end, following) for end in ("x", "x \n"))
-        if is_free_after and all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
-            jobs += [(special, tokenizer, "all"), (ordinary, literal_tokenizer, ())]
-        elif is_free_after and special not in ordinary:  # it changes the text after it: encode both together
-            jobs.append((special + ordinary, literal_tokenizer, {special}))
-        else:
-            raise InvalidArgumentError(
-                f"{type(tokenizer).__name__} can't encode {sorted({*literals.values()})} as ordinary text "
-                f"between {special!r} and {following!r}, because the ids depend on the text beside these "
-                "(SentencePiece can add or remove spaces there); remove them from the messages, or pass "
-                "allowed_special= to recognize them"
-            )
-    jobs.append((recognized, tokenizer, "all"))
-    jobs = [job for job in jobs if job[0]]
-    options: dict[str, Any] = {"add_special_tokens": False, "disallowed_special": ()}
-    parts = [
-        protocol.encode_texts(model, [part], allowed_special=allowed, **options)
-        for part, model, allowed in jobs
-    ]
-    return _concatenate_results(tokenizer, [part for part, *_ in jobs], parts)
-
-
-def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
-    """Returns whether the ids of two concatenated texts are the concatenated ids of each.
-
-    One of the texts is a special token or empty.
-    """
-    if not first or not second:
-        return True
-    options: dict[str, Any] = {"add_special_tokens": False, "return_offsets": False, "return_masks": False}
-    batch = protocol.encode_texts(
-        tokenizer, [first + second, first, second], allowed_special="all", **options
-    )
-    combined, *separate = (row.ids for row in batch)
-    return bool(np.array_equal(combined, np.concatenate(separate)))
-
-
-def _concatenate_results(
-    tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]
-) -> TokenizationResult:
-    """Concatenates the results of consecutive parts of a text.
-
-    Args:
-        tokenizer: the tokenizer that encoded the parts.
-        texts: the parts of the text.
-        parts: their results, each a batch of one row.
-
-    Returns:
-        One result. Offsets and `word_ids` refer to the whole text.
-    """
-    metadata = parts[0].metadata
-    is_normalized = metadata.offsets_reference == "tokenizer_normalized_text"
-    rows: list[dict[str, Any]] = []
-    num_bytes, num_words = 0, 0
-    for text, part in zip(texts, parts, strict=True):
-        row = part.ragged._asdict()
-        if part.offsets is not None:  # (0, 0) stays the sentinel for tokens without text
-            row["offsets"] = np.where(part.offsets > 0, part.offsets + num_bytes, 0)
-        if row["word_ids"] is not None:
-            word_ids = np.asarray(row["word_ids"])
-            row["word_ids"] = np.where(word_ids >= 0, word_ids + num_words, -1).astype(np.int32)
-            num_words += int(word_ids.max(initial=-1)) + 1
-        num_bytes += count_bytes(protocol.tokenization_view(tokenizer, text) if is_normalized else text)
-        rows.append(row)
-    joined: dict[str, Any] = {
-        name: None if column is None else np.concatenate([row[name] for row in rows])
-        for name, column in rows[0].items()
-    }
-    joined["row_splits"] = np.array([0, len(joined["ids"])], np.int64)
-    get_token_strings = protocol.get_vocabulary(tokenizer).get_token_strings
-    return make_batch_without_copy(Ragged(**joined), metadata, get_token_strings, has_attention_mask=True)[0]

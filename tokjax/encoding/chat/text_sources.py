@@ -108,11 +108,13 @@ class Tracker:
 
     Attributes:
         spend: function that spends units of the template's budget.
+        has_markup: whether a filter has made HTML, which escapes the texts that are added to it.
     """
 
     def __init__(self, answers: Collection[int] = ()) -> None:
         self._answers = answers
         self.spend: Callable[[int], None] = lambda _: None
+        self.has_markup = False
         self._sources: list[Source | _Scaffold] = []
         self._codes: dict[Source | _Scaffold, str] = {}
         self._add(Source(-1, "scaffold", is_foreign=True))  # _FOREIGN
@@ -458,6 +460,10 @@ class SourcedMessage(dict[str, Any]):
     _index: int
 
 
+for _kind in (SourcedText, SourcedInt, SourcedFloat, SourcedDict, SourcedList, SourcedMessage):
+    _kind.__name__, _kind.__module__ = _kind.__bases__[0].__name__, "builtins"  # in errors of templates
+
+
 def _make(text: str, codes: str) -> SourcedText:
     if tracker := tracker_var.get():
         tracker.spend(len(codes))
@@ -516,7 +522,7 @@ def mark(text: str, values: Any, function: str) -> str:
 def make_plain(text: str, value: Any, function: str) -> str:
     """Returns a `Markup` that a function made of a value as a text with sources.
 
-    It does not escape the texts that are added to it. `encode_chat` finds out if that changes the output.
+    It does not escape the texts that are added to it (`Tracker.has_markup`).
     """
     plain = str.__str__(text)
     if isinstance(value, SourcedText) and str.__eq__(value, plain):
