@@ -441,7 +441,7 @@ class TestContinueFinalMessage:
         ("messages", "options", "message"),
         [
             ([], {}, "the content of the last message, which is None"),
-            ([{"role": "assistant"}], {}, "the content of the last message, which is None"),
+            ([{"role": "assistant", "content": " "}], {}, "the content of the last message, which is ' '"),
             (CONVERSATION, {"add_generation_prompt": True}, "pass one of them"),
             (CONVERSATION, {"variables": {"continue_final_message": True}}, "pass it as an argument"),
             (CONVERSATION, {"variables": 3}, "variables must map names to values, not be 3"),

@@ -182,40 +182,9 @@ def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
     copy_json(value, path, check)
 
 
-def change_texts(value: Any) -> Any:
-    """Copies messages or a part of them with another character in each text, except for roles and types."""
-
-    def change(text: str, path: str) -> str:
-        if path.startswith("a key of") or path.endswith(_PLAIN_PATHS):
-            return text
-        return re.sub(r"\S", lambda match: "y" if match[0] in "xX" else "x", text, count=1)
-
-    return copy_json(value, "", change)
-
-
-def mark_end(messages: list[Message], marker: str) -> list[Message]:
-    """Appends a marker to the content of the last message, or to the last text of its parts.
-
-    Raises:
-        InvalidArgumentError: there is no such text.
-    """
-    content = messages[-1].get("content") if messages else None
-    if isinstance(content, str):
-        return [*messages[:-1], messages[-1] | {"content": content + marker}]
-    parts = content if isinstance(content, list) else []
-    for i, part in reversed(list(enumerate(parts))):
-        if isinstance(part, dict) and isinstance(part.get("text"), str):
-            marked = [*parts[:i], part | {"text": part["text"] + marker}, *parts[i + 1 :]]
-            return [*messages[:-1], messages[-1] | {"content": marked}]
-    raise InvalidArgumentError(
-        "continue_final_message=True ends after the content of the last message, which is "
-        f"{content!r:.80}; pass messages whose last one has a text"
-    )
-
-
 def find_unwritten_messages(
     messages: Sequence[Message], written: set[tuple[int, str]]
-) -> list[tuple[int, Message]]:
+) -> list[tuple[int, Message, Sequence[str]]]:
     """Finds messages that have texts, or tool calls, of which a template writes nothing.
 
     Templates may drop reasoning, names, and the content of a message with tool calls. A part of a content
@@ -226,28 +195,30 @@ def find_unwritten_messages(
         written: index of the message and field of each run of the rendered text.
 
     Returns:
-        The index of each of these messages, and the message, or the part of it that is not written.
+        The index of each of these messages; the message, or the part of it that is not written; and the
+        fields of which a template must write one.
     """
-    unwritten = []
+    unwritten: list[tuple[int, Message, Sequence[str]]] = []
     for i, message in enumerate(messages):
         calls = {key: message[key] for key in TOOL_CALL_KEYS if key in message}
         for part, fields in ((message, _WRITTEN_FIELDS), (calls, ("tool_call",))):
             if part and written.isdisjoint([(i, field) for field in fields]):
-                texts = _list_texts(part, (*NAME_KEYS, *REASONING_KEYS))
+                texts = list_texts(part, (*NAME_KEYS, *REASONING_KEYS))
                 if any(map(str.strip, texts)):
-                    unwritten.append((i, part))
+                    unwritten.append((i, part, fields))
                     break
     return unwritten
 
 
-def _list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> list[str]:
+def list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> list[str]:
+    """Returns the texts of a message or of a part of it, except those under some keys."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
         if value.get("type") not in (None, "text", "function"):  # an image, for example
             return []
         value = [inner for key, inner in value.items() if key not in keys_without_text]
-    return [text for inner in value for text in _list_texts(inner)] if isinstance(value, list) else []
+    return [text for inner in value for text in list_texts(inner)] if isinstance(value, list) else []
 
 
 class ControlTokens(NamedTuple):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,13 +31,12 @@ from tokjax.core.utf8 import find_character_starts
 from tokjax.encoding.chat.messages import (
     TOOL_ROLES,
     add_reasoning_aliases,
-    change_texts,
     check_strings,
     copy_json,
     copy_messages,
     find_control_tokens,
     find_unwritten_messages,
-    mark_end,
+    list_texts,
     pop_weights,
 )
 from tokjax.encoding.chat.template_limits import Budget
@@ -195,22 +193,19 @@ class _Conversation:
 
     def render(self, messages: list[Message], prompt: bool) -> RenderedTemplate:
         """Renders messages, and follows the sources of their texts."""
-        marker = ""
-        if self.is_continued and len(messages) == len(self.messages):
-            marker = f"\ue000{secrets.token_hex(16)}\ue001 "
-            messages = mark_end(messages, marker)
-        messages = add_reasoning_aliases(messages)
-        variables = self.variables | {"messages": messages, "add_generation_prompt": prompt}
+        completed = add_reasoning_aliases(messages)
+        variables = self.variables | {"messages": completed, "add_generation_prompt": prompt}
         tracker = Tracker({i for i, message in enumerate(messages) if message["role"] == "assistant"})
         sourced = {name: tracker.copy(variables[name]) for name in UNTRUSTED_VARIABLES}
-        sourced["messages"] = tracker.add_sources(messages)
+        sourced["messages"] = tracker.add_sources(completed)
         rendered = self.template.render(variables | sourced, self.budget, tracker)
         if tracker.has_markup and self.template.render(variables, self.budget).text != rendered.text:
             raise InvalidArgumentError(
                 "the chat template adds text to the result of the filter 'safe' or 'e', which escapes it; "
                 "write each text in its own {{ }}"
             )
-        return _cut(rendered, marker) if marker else rendered
+        is_cut = self.is_continued and len(messages) == len(self.messages)
+        return _cut(rendered, messages) if is_cut else rendered
 
     def try_render(self, messages: list[Message], prompt: bool) -> RenderedTemplate | None:
         """Renders messages; returns `None` if the template rejects them."""
@@ -229,21 +224,26 @@ class _Conversation:
         return self.known[key]
 
 
-def _cut(rendered: RenderedTemplate, marker: str) -> RenderedTemplate:
-    """Removes the marker at the end of the last message, and the text after it."""
-    text, spans, runs = rendered
-    start = text.rfind(marker.strip())
-    if start < 0:
+def _cut(rendered: RenderedTemplate, messages: list[Message]) -> RenderedTemplate:
+    """Removes the text after the content of the last message."""
+    content = messages[-1].get("content") if messages else None
+    written = "".join(list_texts(content)).rstrip()
+    if not written:
+        raise InvalidArgumentError(
+            "continue_final_message=True ends after the content of the last message, which is "
+            f"{content!r:.80}; pass messages whose last one has a text"
+        )
+    last = len(messages) - 1, "tool_result" if messages[-1]["role"] in TOOL_ROLES else "content"
+    end = max((stop for _, stop, source in rendered.runs if source[:2] == last), default=0)
+    if not rendered.text[:end].rstrip().endswith(written[-1]):
         raise InvalidArgumentError(
             "the chat template does not write the end of the last message, where "
             "continue_final_message=True ends"
         )
-    text = text[:start] if text.startswith(marker, start) else text[:start].rstrip()
-    end = len(text)
     return rendered._replace(
-        text=text,
-        generated=[(start, min(stop, end)) for start, stop in spans if start < end],
-        runs=[(start, min(stop, end), source) for start, stop, source in runs if start < end],
+        text=rendered.text[:end],
+        generated=[(start, min(stop, end)) for start, stop in rendered.generated if start < end],
+        runs=[(start, min(stop, end), source) for start, stop, source in rendered.runs if start < end],
     )
 
 
@@ -292,9 +292,7 @@ def _find_literals(
 def _check_contents(
     conversation: _Conversation, runs: Sequence[SourceRun], template: str, prompt: bool
 ) -> None:
-    """Checks that the template writes each message that has a text.
-
-    A function can lose the sources of a text. Then other texts give another result.
+    """Checks that the template writes each message that has a text, unless the sources of a text were lost.
 
     Args:
         conversation: the conversation.
@@ -306,30 +304,29 @@ def _check_contents(
         InvalidArgumentError: nothing is written of the texts of a message.
     """
     messages = conversation.messages
-
-    def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
-        changed = rendered[i] | change_texts(part) | {"role": rendered[i]["role"]}
-        others = [*rendered[:i], changed, *rendered[i + 1 :]]
-        first, second = (conversation.try_render(each, with_prompt) for each in (rendered, others))
-        return first is not None and (second is None or first.text != second.text)
-
     written = {(source.message, source.field) for *_, source in runs}
-    for i, part in find_unwritten_messages(messages, written):
+    unwritten = find_unwritten_messages(messages, written)
+    if any(source.lost_by for *_, source in runs):
+        return
+
+    def is_written(i: int, fields: Sequence[str], messages: list[Message], with_prompt: bool) -> bool:
+        rendered = conversation.try_render(messages, with_prompt)
+        sources = [source for *_, source in rendered.runs] if rendered else []
+        return any(source.message == i and source.field in fields for source in sources)
+
+    for i, part, fields in unwritten:
         message = messages[i]
         role, content = message["role"], message.get("content")
         # Mistral's templates write instructions with the last question, and only while it has no answer.
         question = next((j for j in range(i, len(messages)) if messages[j]["role"] == "user"), i)
-        if is_written(i, part, messages) or (
-            role in _INSTRUCTIONS and is_written(i, part, messages[: question + 1], with_prompt=True)
-        ):
+        if role in _INSTRUCTIONS and is_written(i, fields, messages[: question + 1], True):
             continue
         problem = "the template writes lists of parts"
         other: list[Any] | None = [{"type": "text", "text": content}]
         if not content or not str(content).strip():
             problem, other = "the template writes tool calls if it is null", None
-        changed = message | {"content": other}
-        others = [*messages[:i], changed, *messages[i + 1 :]]
-        if isinstance(content, str) and is_written(i, changed if part is message else part, others):
+        others = [*messages[:i], message | {"content": other}, *messages[i + 1 :]]
+        if isinstance(content, str) and is_written(i, fields, others, prompt):
             example = {"role": role, "content": other and [{"type": "text", "text": "..."}]}
             raise InvalidArgumentError(
                 f"the chat template {template!r:.60}... drops messages[{i}], because its content is a "

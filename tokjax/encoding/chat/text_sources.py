@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
-_ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
 _SOURCE = 64
 """Cost of a source, in units of the template's budget."""
 _READ = 32
@@ -53,6 +52,8 @@ _FIELDS = {
     **dict.fromkeys(REASONING_KEYS, "reasoning"),
     **dict.fromkeys(TOOL_CALL_KEYS, "tool_call"),
 }
+_STRIPPING = ("lstrip", "rstrip", "strip", "removesuffix")
+"""Methods that return a part of a text, which is the first such part of it."""
 _FOREIGN = "\0"
 """Code of foreign text before it is concatenated to other text, and then belongs to the current message."""
 _OUTSIDE = "\1"
@@ -343,20 +344,8 @@ class SourcedText(str):
     def __getitem__(self, key: Any) -> str:
         return _make(str.__getitem__(self, key), self._codes[key])
 
-    def lstrip(self, chars: Any = None, /) -> str:
-        return self[len(self) - len(str.lstrip(self, chars)) :]
-
-    def rstrip(self, chars: Any = None, /) -> str:
-        return self[: len(str.rstrip(self, chars))]
-
-    def strip(self, chars: Any = None, /) -> str:
-        return self.lstrip(chars).rstrip(chars)
-
     def removeprefix(self, prefix: str, /) -> str:
         return self[len(self) - len(str.removeprefix(self, prefix)) :]
-
-    def removesuffix(self, suffix: str, /) -> str:
-        return self[: len(str.removesuffix(self, suffix))]
 
     def split(self, sep: Any = None, maxsplit: Any = -1) -> list[str]:
         return self._locate(str.split(self, sep, maxsplit), sep)
@@ -407,21 +396,26 @@ class SourcedText(str):
         return located
 
 
-def _make_changing_method(name: str) -> Callable[..., str]:
-    """Makes a method that changes characters. Texts of the same length have the same sources."""
-    method = getattr(str, name)
+def _make_method(name: str) -> Callable[..., str]:
+    """Makes a method that returns a part of the text, or changes characters.
+
+    Changed texts of the same length have the same sources.
+    """
+    method, is_part = getattr(str, name), name in _STRIPPING
 
     @functools.wraps(method)
-    def change(self: SourcedText, *args: Any, **options: Any) -> str:
+    def call(self: SourcedText, *args: Any, **options: Any) -> str:
         text: str = method(self, *args, **options)
+        if is_part:
+            return self._locate([text], None)[0]
         is_longer = len(text) != len(self)
         return mark(text, (self, args), f"the method {name!r}") if is_longer else _make(text, self._codes)
 
-    return change
+    return call
 
 
-for _name in ("lower", "upper", "title", "capitalize"):
-    setattr(SourcedText, _name, _make_changing_method(_name))
+for _name in (*_STRIPPING, "lower", "upper", "title", "capitalize"):
+    setattr(SourcedText, _name, _make_method(_name))
 
 
 class SourcedInt(int):
@@ -525,12 +519,8 @@ def make_plain(text: str, value: Any, function: str) -> str:
     It does not escape the texts that are added to it (`Tracker.has_markup`).
     """
     plain = str.__str__(text)
-    if isinstance(value, SourcedText) and str.__eq__(value, plain):
-        return value
-    escaped: str = value if isinstance(value, SourcedText) else ""
-    for character, entity in _ESCAPED.items():
-        escaped = escaped.replace(character, entity)
-    return escaped if str.__eq__(escaped, plain) else mark(plain, value, function)
+    is_same = isinstance(value, SourcedText) and str.__eq__(value, plain)
+    return value if is_same else mark(plain, value, function)
 
 
 def format_percent(form: str, values: Any) -> str:
