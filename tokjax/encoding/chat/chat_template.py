@@ -31,7 +31,6 @@ import functools
 import itertools
 import json
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import date
@@ -106,13 +105,11 @@ class RenderedTemplate(NamedTuple):
     """The output of a template.
 
     Attributes:
-        text: the complete text, without markers.
-        generated: character spans `(start, stop)` of the `{% generation %}` blocks, 0-based and half-open.
+        text: the complete text.
         runs: the sources of the text if it was rendered with a tracker.
     """
 
     text: str
-    generated: list[tuple[int, int]]
     runs: list[SourceRun]
 
     @property
@@ -128,13 +125,10 @@ class ChatTemplate(NamedTuple):
 
     Attributes:
         compiled: Jinja's template object.
-        markers: random strings that are written at the start and the end of each `{% generation %}` block
-            while the template is rendered.
         has_generation_blocks: whether the template contains `{% generation %}` blocks.
     """
 
     compiled: Any
-    markers: tuple[str, str]
     has_generation_blocks: bool
 
     def render(
@@ -163,10 +157,8 @@ class ChatTemplate(NamedTuple):
                 if remaining < 0:
                     raise TemplateLimitError
                 pieces.append(tracker.write(piece) if tracker else piece)
-            text, generated = concatenate(pieces), list[tuple[int, int]]()
-            if self.has_generation_blocks:
-                text, generated = _split_at_markers(text, *self.markers)
-            return RenderedTemplate(str.__str__(text), generated, tracker.list_runs(text) if tracker else [])
+            text = concatenate(pieces)
+            return RenderedTemplate(str.__str__(text), tracker.list_runs(text) if tracker else [])
         except TemplateLimitError as error:
             clear_frames(error.__traceback__)  # so that the error does not keep the values of the template
             raise InvalidArgumentError(
@@ -238,9 +230,7 @@ def _compile(template: str) -> ChatTemplate:
         "namespace": _ChatNamespace,
         "dict": _make_dict,
     }
-    # Random, so that no message can contain them.
-    markers = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
-    environment.tokjax_markers, environment.tokjax_has_blocks = markers, False
+    environment.tokjax_has_blocks = False
     try:
         tree = _CostInserter().visit(environment.parse(template))
         compiled = environment.template_class.from_code(
@@ -251,7 +241,7 @@ def _compile(template: str) -> ChatTemplate:
         if isinstance(error, (RecursionError, MemoryError)):  # of Python's parser
             cause = "it is nested too deeply, or an if has too many elif"
         raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {cause}") from error
-    return ChatTemplate(compiled, markers, environment.tokjax_has_blocks)
+    return ChatTemplate(compiled, environment.tokjax_has_blocks)
 
 
 class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignore[misc]
@@ -587,7 +577,7 @@ def _finalize(_: Any, value: Any) -> Any:
 
 
 class _GenerationBlocks(ext.Extension):  # type: ignore[misc]
-    """The Jinja extension for `{% generation %}` blocks. It puts markers around their output.
+    """The Jinja extension for `{% generation %}` blocks. It marks the sources of their text.
 
     It also counts tokens before they are parsed.
     """
@@ -607,29 +597,8 @@ class _GenerationBlocks(ext.Extension):  # type: ignore[misc]
         return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
 
     def _write(self, caller: Callable[[], str]) -> str:
-        begin, end = self.environment.tokjax_markers
-        return concatenate((begin, caller(), end))
-
-
-def _split_at_markers(marked: str, begin: str, end: str) -> tuple[str, list[tuple[int, int]]]:
-    """Removes the markers of `{% generation %}` blocks from a text, and returns the spans between them.
-
-    With `<` for `begin` and `>` for `end`:
-
-        "U: hi A: <low.> U: ok A: <yes>"   text "U: hi A: low. U: ok A: yes", spans (9, 13) and (23, 26)
-    """
-    pieces: list[str] = []
-    spans: list[tuple[int, int]] = []
-    length = 0
-    for i, part in enumerate(marked.split(begin)):
-        inner, closed, rest = part.partition(end) if i else ("", end, part)
-        if not closed or end in rest:
-            raise ValueError("{% generation %} blocks are nested, or a filter truncated one")
-        if i:
-            spans.append((length, length + len(inner)))
-        pieces += [inner, rest]
-        length += len(inner) + len(rest)
-    return concatenate(pieces), spans
+        text, tracker = caller(), tracker_var.get()
+        return tracker.mark_generated(text) if tracker else text
 
 
 @jinja2.utils.pass_environment  # type: ignore[untyped-decorator]

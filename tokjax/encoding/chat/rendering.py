@@ -242,7 +242,6 @@ def _cut(rendered: RenderedTemplate, messages: list[Message]) -> RenderedTemplat
         )
     return rendered._replace(
         text=rendered.text[:end],
-        generated=[(start, min(stop, end)) for start, stop in rendered.generated if start < end],
         runs=[(start, min(stop, end), source) for start, stop, source in rendered.runs if start < end],
     )
 
@@ -372,9 +371,9 @@ def _find_runs(
     codes = np.array([*numbers, _NONE], np.int8)[messages]
     codes[prompt_start:] = _ASSISTANT
     codes = codes * np.int8(_NUM_FIELDS) + fields
-    is_target = np.zeros(len(codes), bool) if has_blocks else RANKS.take(codes) == 3
-    for start, stop in rendered.generated if has_blocks else ():
-        is_target[start:stop] = True
+    is_target = RANKS.take(codes) == 3
+    if has_blocks:
+        is_target = np.repeat([source.is_generated for *_, source in rendered.runs], lengths)
     if excluded:
         _exclude_messages(excluded, messages, codes, is_target)
     return _make_runs(rendered.text, codes, messages, is_target)

@@ -68,28 +68,32 @@ class Source(NamedTuple):
         field: `"scaffold"`, `"content"`, `"reasoning"`, `"tool_call"` or `"tool_result"`.
         is_foreign: whether it is, or may be, from names, keys or values of messages, tools or documents.
         lost_by: the function that lost the sources of the text; empty if they are known.
+        is_generated: whether it is in a `{% generation %}` block.
     """
 
     message: int
     field: str
     is_foreign: bool = False
     lost_by: str = ""
+    is_generated: bool = False
 
 
 SourceRun = tuple[int, int, Source]
 """Start and stop of a run of characters, and their source."""
 
 
-class _Scaffold(NamedTuple):
-    """Scaffold of a step of a loop whose message is not known yet, or foreign text of another scaffold.
+class _Variant(NamedTuple):
+    """Scaffold of a step of a loop whose message is not known yet, or a source with other properties.
 
     Attributes:
-        code: code of the scaffold of the loop around it, or of the scaffold that the text belongs to.
+        code: code of the scaffold of the loop around it, or of the source.
         is_foreign: whether it is foreign.
+        is_generated: whether it is in a `{% generation %}` block.
     """
 
     code: str
-    is_foreign: bool
+    is_foreign: bool = False
+    is_generated: bool = False
 
 
 class _Loop(NamedTuple):
@@ -116,8 +120,8 @@ class Tracker:
         self._answers = answers
         self.spend: Callable[[int], None] = lambda _: None
         self.has_markup = False
-        self._sources: list[Source | _Scaffold] = []
-        self._codes: dict[Source | _Scaffold, str] = {}
+        self._sources: list[Source | _Variant] = []
+        self._codes: dict[Source | _Variant, str] = {}
         self._add(Source(-1, "scaffold", is_foreign=True))  # _FOREIGN
         self.get_code(Source(-1, "scaffold"))  # _OUTSIDE
         self._loop = _Loop(_OUTSIDE)
@@ -129,12 +133,12 @@ class Tracker:
         """Code of the text that the template itself writes now."""
         return self._loop.scaffold
 
-    def _add(self, source: Source | _Scaffold) -> str:
+    def _add(self, source: Source | _Variant) -> str:
         self.spend(_SOURCE)
         self._sources.append(source)
         return chr(len(self._sources) - 1)
 
-    def get_code(self, source: Source | _Scaffold) -> str:
+    def get_code(self, source: Source | _Variant) -> str:
         """Returns the code of a source."""
         if source not in self._codes:
             self._codes[source] = self._add(source)
@@ -142,19 +146,28 @@ class Tracker:
 
     def get_source(self, code: str) -> Source:
         """Returns the source of a code."""
-        source, is_foreign = self._sources[ord(code)], False
-        while isinstance(source, _Scaffold):
-            is_foreign |= source.is_foreign
-            source = self._sources[ord(source.code)]
-        return source._replace(is_foreign=True) if is_foreign else source
+        source = self._sources[ord(code)]
+        if isinstance(source, Source):
+            return source
+        inner = self.get_source(source.code)
+        return inner._replace(
+            is_foreign=inner.is_foreign or source.is_foreign,
+            is_generated=inner.is_generated or source.is_generated,
+        )
 
     def get_codes(self, text: str) -> str:
         """Returns the codes of a text that is concatenated to others, or written, now."""
         if not isinstance(text, SourcedText):
             return self.scaffold * len(text)
         if text._codes[:1] == _FOREIGN:  # such text has no other codes
-            return self.get_code(_Scaffold(self.scaffold, is_foreign=True)) * len(text)
+            return self.get_code(_Variant(self.scaffold, is_foreign=True)) * len(text)
         return text._codes
+
+    def mark_generated(self, text: str) -> SourcedText:
+        """Returns the text of a `{% generation %}` block with sources."""
+        codes = self.get_codes(text)
+        variants = {ord(code): self.get_code(_Variant(code, is_generated=True)) for code in set(codes)}
+        return _make(text, codes.translate(variants))
 
     def merge(self, codes: set[str], function: str) -> str:
         """Returns the code of a value that a function made of values with these codes, of which it names one.
@@ -186,7 +199,7 @@ class Tracker:
         elif type(item) is int:  # a loop over indices of messages
             outer, scaffold = self._outer_loops[-1].scaffold, self.scaffold
             if self.get_source(outer).message < 0:  # `note_access` finds out the message
-                scaffold = self._add(_Scaffold(outer, is_foreign=False))
+                scaffold = self._add(_Variant(outer))
             self._loop = _Loop(scaffold, item=item)
 
     def note_access(self, message: SourcedMessage, key: Any) -> None:
@@ -200,7 +213,7 @@ class Tracker:
         is_item = message._index == loop.item
         if is_item or not loop.has_read_item or key in OWN_KEYS:
             source = Source(message._index, "scaffold")
-            if isinstance(self._sources[ord(loop.scaffold)], _Scaffold):
+            if isinstance(self._sources[ord(loop.scaffold)], _Variant):
                 self._sources[ord(loop.scaffold)] = source
             self._loop = loop._replace(scaffold=self.get_code(source), has_read_item=is_item)
 
@@ -213,9 +226,10 @@ class Tracker:
         codes = self.get_codes(text)
         current = self.get_source(self.scaffold).message
         for code in set(codes) if current >= 0 and self._has_calls else ():
-            message, field, _, lost_by = self.get_source(code)
-            if field == "tool_call" and message in self._answers and message != current and not lost_by:
-                codes = codes.replace(code, self.get_code(_Scaffold(self.scaffold, is_foreign=True)))
+            source = self.get_source(code)
+            is_call = source.field == "tool_call" and source.message in self._answers
+            if is_call and source.message != current and not source.lost_by:
+                codes = codes.replace(code, self.get_code(_Variant(self.scaffold, is_foreign=True)))
         return _make(text, codes)
 
     def list_runs(self, text: str) -> list[SourceRun]:
