@@ -84,6 +84,8 @@ _TRACKING_FILTERS = frozenset(
     ("d", "default", "first", "format", "indent", "join", "last", "max", "min", "replace", "tojson")
 )
 """Filters whose results have sources: they return one of their arguments, or follow the sources of each."""
+_DICT_ATTRIBUTES = frozenset(dir(dict))
+"""Attributes of mappings, which Jinja prefers to their keys."""
 _FIELD = re.compile(r"\{\{|\}\}|\{(\w*)(:d)?\}|[{}]")
 """Matches a field of `str.format`, or a brace."""
 _TEMPLATE_ERRORS = (
@@ -253,7 +255,7 @@ class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignor
 
     def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
         owner = getattr(__function, "__self__", None)
-        if isinstance(owner, (str, Mapping)):
+        if isinstance(owner, (str, dict)):
             for name in ("_loop_vars", "_block_vars"):  # compiled templates pass these to macros
                 options.pop(name, None)
             return _call_method(owner, __function.__name__, *args, **options)
@@ -268,15 +270,20 @@ class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignor
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         _spend_lookup(obj, attribute)
+        if isinstance(obj, dict) and attribute not in _DICT_ATTRIBUTES:  # the most frequent case
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
         """`_call_method` replaces `str.format`."""
 
     def is_safe_attribute(self, obj: Any, attribute: str, value: Any) -> bool:
-        is_known = attribute in METHODS if isinstance(obj, (str, Mapping)) else attribute == "cycle"
-        is_allowed = is_known or not callable(value) or isinstance(obj, _ChatNamespace)
-        return is_allowed and super().is_safe_attribute(obj, attribute, value)
+        if isinstance(obj, (str, dict)):
+            return attribute in METHODS
+        if isinstance(obj, (jinja2.runtime.LoopContext, _ChatNamespace)):  # faster than the check of Jinja
+            is_value = attribute == "cycle" or not callable(value) or isinstance(obj, _ChatNamespace)
+            return is_value and not attribute.startswith("_")
+        return not callable(value) and super().is_safe_attribute(obj, attribute, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
         message = f"{type(obj).__name__} has no {attribute!r} that a chat template may use"
