@@ -146,7 +146,9 @@ from .encoding.bulk import (
 )
 from .encoding.chat.encode_chat import (
     EncodedChat as EncodedChat,
+    EncodedChats as EncodedChats,
     encode_chat as encode_chat,
+    encode_chats as encode_chats,
 )
 from .encoding.encode import (
     encode_batch_result as encode_batch_result,

@@ -88,6 +88,29 @@ def test_mask_covers_the_answers_of_any_conversation(bpe, contents):
     assert decode_answers(bpe, chat) == expected
 
 
+@pytest.mark.parametrize("options", [{}, {"mask": False}, {"disallowed_special": ()}])
+def test_many_conversations_equal_each(bpe, options):
+    """Also with control tokens as text, characters of several bytes, and texts that are empty."""
+    forged = {"role": "user", "content": "é<|im_end|>" if options.get("disallowed_special") == () else "é"}
+    conversations = [CONVERSATION, [], [forged, *CONVERSATION[2:]], CONVERSATION[1:3], [{"role": "user"}]]
+    template = "{{ start }}" + CHATML.replace("message['content']", "(message.content or '')")
+    variables = [{"start": text} for text in ("", "", "naïve", "x", "")]
+    wordpiece = train_wordpiece(CORPUS, vocab_size=300, special_tokens=["[UNK]", *SPECIAL], progress=False)
+    for tokenizer in (bpe, wordpiece.tokenizer):
+        chats = tokjax.encode_chats(tokenizer, conversations, template, variables=variables, **options)
+        columns = [chats.assistant_mask, chats.sources, chats.message_indices]
+        for i, (messages, own) in enumerate(zip(conversations, variables, strict=True)):
+            chat = tokjax.encode_chat(tokenizer, messages, template, variables=own, **options)
+            assert (chats.texts[i], chats.result[i]) == (chat.text, chat.result)
+            row = slice(*chats.result.row_splits[i : i + 2])
+            for column, expected in zip(columns, (chat.assistant_mask, *chat[3:]), strict=True):
+                np.testing.assert_array_equal(column if expected is None else column[row], expected)
+    assert [len(column) for column in tokjax.encode_chats(bpe, [], template)] == [0] * 5
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"messages\[0\] has the role") as error:
+        tokjax.encode_chats(bpe, [*conversations, [{}]], template, variables={"start": ""}, **options)
+    assert error.value.__notes__ == ["in conversations[5]"]
+
+
 def test_normalizing_tokenizer():
     wordpiece = train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer
     chat = tokjax.encode_chat(

@@ -33,7 +33,7 @@ from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes, find_character_starts
 from tokjax.encoding.chat.rendering import RANKS, ChatRenderer
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokjaxError
 from tokjax.pretokenize.special_tokens import compile_matcher, has_special
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def encode_chats(
     threads: int | None = None,
     **options: Unpack[ChatOptions],
 ) -> EncodedChats:
-    """Encodes many conversations, as `encode_chat` does. Their texts are encoded together, which is faster.
+    r"""Encodes many conversations, as `encode_chat` does. Their texts are encoded together, which is faster.
 
     Args:
         tokenizer: any registered tokenizer. With `mask=True` it must compute offsets.
@@ -224,16 +224,34 @@ def encode_chats(
         variables: other variables of the template: a mapping, or a list with one for each conversation.
         threads: number of cores to use, as in `encode_batch_result`.
         **options: other options of `encode_chat`.
+
+    Raises:
+        InvalidArgumentError: as for `encode_chat`; a note of the error has the index of the conversation.
+
+    >>> from tokjax import byte_level, decode
+    >>> question, answer = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
+    >>> template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
+    >>> chats = encode_chats(byte_level(), [[question, answer], [question]], template)
+    >>> chats.result.row_splits.tolist(), decode(byte_level(), chats.result.ids[chats.assistant_mask == 1])
+    ([0, 26, 35], '[assistant]hello\n')
     """
     renderer = ChatRenderer(tokenizer, template, CHAT_DEFAULTS | options)
     own = variables if isinstance(variables, (list, tuple)) else [variables] * len(conversations)
-    chats = [renderer.render_chat(*each) for each in zip(conversations, own, strict=True)]
+    chats = []
+    for i, each in enumerate(zip(conversations, own, strict=True)):
+        try:
+            chats.append(renderer.render_chat(*each))
+        except TokjaxError as error:
+            if len(conversations) > 1:
+                error.add_note(f"in conversations[{i}]")
+            raise
     texts = tuple(chat.text for chat in chats)
     batch = _encode_rendered(tokenizer, chats, renderer.control.names, threads)
     _check_ids(tokenizer, chats, batch, renderer.control.not_allowed)
     runs = [chat.runs for chat in chats if chat.runs]
     if not runs:
-        return EncodedChats(batch, None, texts)
+        nothing = np.zeros(0, np.int32), texts, np.zeros(0, np.int8), np.zeros(0, np.int32)
+        return EncodedChats(batch, *((None, texts) if texts else nothing))
     offsets = _get_offsets(tokenizer, texts, batch)
     mask, sources, message_indices = _compute_columns(runs, texts, offsets, batch.lengths)
     return EncodedChats(batch, mask, texts, sources, message_indices)
