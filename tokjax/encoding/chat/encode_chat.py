@@ -461,20 +461,24 @@ def _compute_columns(
     starts = np.concatenate([each.starts + base for each, base in zip(runs, bases[:-1], strict=True)])
     codes, messages, is_target = map(np.concatenate, list(zip(*runs, strict=True))[1:])
     last_runs = np.cumsum([len(each.starts) for each in runs]) - 1
-    rows = np.repeat(np.arange(len(runs)), lengths)
-    begins, stops = offsets.T - 1 + bases[rows]
-    first = np.minimum(np.searchsorted(starts, begins, "right") - 1, last_runs[rows])
-    last = np.maximum(np.searchsorted(starts, stops, "left") - 1, first)
-    ranks = np.where(messages < 0, 0, RANKS.take(codes))
-    chosen, indices = first, np.arange(len(starts))
+    shifts = np.repeat(bases[:-1] - 1, lengths)
+    first = np.searchsorted(starts, offsets[:, 0] + shifts, "right") - 1
+    first = np.minimum(first, np.repeat(last_runs, lengths))
+    last = np.searchsorted(starts, offsets[:, 1] + shifts, "left") - 1
+    has_text = offsets[:, 1] > 0
+    mask = has_text & is_target[first]
+    several = np.flatnonzero(has_text & (last > first))  # tokens with text of several runs
+    ranks, chosen = np.where(messages < 0, 0, RANKS.take(codes)), first[several]
     for rank in (1, 2, 3):
         # The index of the next run of this rank, from each one on; a large one if there is none.
-        following = np.minimum.accumulate(np.where(ranks == rank, indices, len(starts))[::-1])[::-1][first]
-        chosen = np.where(following <= last, following, chosen)
-    has_text = offsets[:, 1] > 0
+        indices = np.where(ranks == rank, np.arange(len(starts)), len(starts))
+        following = np.minimum.accumulate(indices[::-1])[::-1][first[several]]
+        chosen = np.where(following <= last[several], following, chosen)
     num_targets = make_row_splits(is_target)
+    mask[several] = num_targets[last[several] + 1] > num_targets[first[several]]
+    first[several] = chosen
     return (
-        (has_text & (num_targets[last + 1] > num_targets[first])).astype(np.int32),
-        np.where(has_text, codes[chosen], np.int8(0)),
-        np.where(has_text, messages[chosen], np.int32(-1)),
+        mask.astype(np.int32),
+        np.where(has_text, codes[first], np.int8(0)),
+        np.where(has_text, messages[first], np.int32(-1)),
     )
