@@ -147,6 +147,7 @@ from .encoding.bulk import (
 from .encoding.chat.encode_chat import (
     EncodedChat as EncodedChat,
     EncodedChats as EncodedChats,
+    chat_examples as chat_examples,
     encode_chat as encode_chat,
     encode_chats as encode_chats,
 )

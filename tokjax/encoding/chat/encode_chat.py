@@ -19,6 +19,7 @@ those of the whole text. Otherwise this raises an error.
 
 from __future__ import annotations
 
+import datetime
 import inspect
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -32,12 +33,12 @@ from tokjax.core.option_errors import explain_options
 from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes, find_character_starts
+from tokjax.encoding.chat.messages import copy_messages
 from tokjax.encoding.chat.rendering import RANKS, ChatRenderer
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokjaxError
 from tokjax.pretokenize.special_tokens import compile_matcher, has_special
 
 if TYPE_CHECKING:
-    import datetime
     from collections.abc import Mapping, Sequence
     from typing import Unpack
 
@@ -123,12 +124,14 @@ def encode_chat(
     generation prompt provides; and the generation prompt at the end. `tokjax.objectives.chat_loss_mask` makes
     loss masks of them. A token with text of several sources belongs to the answer, if one of them does.
 
-    The assistant's tokens are the contents of `{% generation %}` blocks if the template has such blocks.
-    Otherwise they are the turns of the assistant. A turn begins where the text of the messages before it with
-    a generation prompt ends. (If the template has no generation prompt, it includes the role.) It ends with
-    the text that the template writes for its end, also where that is in front of the next message. A message
-    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`, and its tokens
-    have the role `other` in `sources`. With 1, `True`, `None` or neither key it counts.
+    The assistant's tokens are the contents of `{% generation %}` blocks if the template has such blocks, and
+    a header ends where a block begins. Otherwise they are the turns of the assistant. A turn begins where the
+    text of the messages before it with a generation prompt ends. (If the template has no generation prompt,
+    it includes the role.) It ends with the text that the template writes for its end, also where that is in
+    front of the next message. A message of the assistant with `"weight": 0` or `"train": False` has no tokens
+    in `assistant_mask`, and its tokens have the role `other` in `sources`. With 1, `True`, `None` or neither
+    key it counts. If the template writes earlier answers otherwise than it did when they were the last
+    message, `chat_examples` trains each as it was produced.
 
     Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
@@ -255,6 +258,69 @@ def encode_chats(
     offsets = _get_offsets(tokenizer, texts, batch)
     mask, sources, message_indices = _compute_columns(runs, texts, offsets, batch.lengths)
     return EncodedChats(batch, mask, texts, sources, message_indices)
+
+
+@accept_options(ChatOptions, **CHAT_DEFAULTS)
+def chat_examples(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    template: str,
+    *,
+    variables: Mapping[str, Any] | None = None,
+    **options: Unpack[ChatOptions],
+) -> list[EncodedChat]:
+    """Encodes a conversation so that each answer is trained once, in the form in which it was produced.
+
+    Templates may write an answer differently once other messages follow it: without its reasoning, or with
+    another end of the turn. `encode_chat` then trains on what the model never produced. Here the conversation
+    is rendered up to each answer. A rendering serves for several answers as long as it begins with the text
+    of the one before; where the template changes an earlier text, a new example begins. So a template that
+    only appends needs one example, and one that drops the reasoning of earlier turns needs one for each
+    question of the user.
+
+    Args:
+        tokenizer: any registered tokenizer that computes offsets.
+        messages: the messages, as for `encode_chat`. Those after the last answer are left out.
+        template: the Jinja template.
+        variables: other variables of the template.
+        **options: other options of `encode_chat`.
+
+    Returns:
+        The examples in order. `assistant_mask` is 0 on answers that an earlier example trains. Without
+        answers, there are none.
+
+    Raises:
+        InvalidArgumentError: as for `encode_chat`; or an option would change the end of the text, or leave
+            out the mask.
+
+    >>> from tokjax import byte_level, decode
+    >>> template = "{% for m in messages %}{% if loop.last %}({{ m.thinking }}){% endif %}{{ m.content }};"
+    >>> answers = [{"role": "assistant", "content": c, "thinking": t} for c, t in ("ax", "by")]
+    >>> for chat in chat_examples(byte_level(), answers, template + "{% endfor %}"):
+    ...     print(chat.text, decode(byte_level(), chat.result.ids[chat.assistant_mask == 1]))
+    (x)a; (x)a;
+    a;(y)b; (y)b;
+    """
+    settings: dict[str, Any] = CHAT_DEFAULTS | options
+    if settings["add_generation_prompt"] or settings["continue_final_message"] or not settings["mask"]:
+        raise InvalidArgumentError(
+            "chat_examples ends each text after an answer, and needs the mask; pass neither "
+            "add_generation_prompt, continue_final_message nor mask=False"
+        )
+    settings["date"] = settings["date"] or datetime.datetime.now()  # the same in all renderings
+    renderer = ChatRenderer(tokenizer, template, settings | {"mask": False})
+    answers = [i for i, message in enumerate(copy_messages(messages)) if message["role"] == "assistant"]
+    texts = [renderer.render_chat(messages[: i + 1], variables).text for i in answers]
+    # An example begins with the first answer, and after one whose text is not the start of the next text.
+    begins = [k for k in range(len(answers)) if k == 0 or not texts[k].startswith(texts[k - 1])]
+    last = [answers[stop - 1] for stop in [*begins[1:], len(answers)]] if answers else []
+    chats = []
+    for first, stop in zip(begins, last, strict=True):
+        chat = encode_chat(tokenizer, messages[: stop + 1], template, variables=variables, **settings)
+        is_earlier = np.isin(np.asarray(chat.message_indices), answers[:first])
+        mask = np.where(is_earlier, np.int32(0), np.asarray(chat.assistant_mask))
+        chats.append(chat._replace(assistant_mask=mask))
+    return chats
 
 
 def _encode_rendered(

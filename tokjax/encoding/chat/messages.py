@@ -11,6 +11,7 @@ from tokjax.core import protocol
 from tokjax.core.vocabulary import share_names
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import (
+    has_special,
     reject_special,
     resolve_special,
     select_control_names,
@@ -240,11 +241,12 @@ class ControlTokens(NamedTuple):
         """Checks messages, as `check_strings` does."""
         in_answers = share_names(self.disallowed - self.trusted)
         for i, message in enumerate(messages):
-            own_keys = OWN_KEYS if message["role"] == "assistant" else ()
-            own = {key: message[key] for key in own_keys if key in message}
-            others = {key: value for key, value in message.items() if key not in own}
-            check_strings(others, f"messages[{i}]", self.disallowed)
-            check_strings(own, f"messages[{i}]", in_answers)
+            for key, value in message.items():
+                is_own = key in OWN_KEYS and message["role"] == "assistant"
+                names = in_answers if is_own else self.disallowed
+                is_plain = key in OWN_KEYS and isinstance(value, str) and not has_special(value, names)
+                if not is_plain:  # others are checked with their paths, which is slower
+                    check_strings({key: value}, f"messages[{i}]", names)
 
 
 def find_control_tokens(

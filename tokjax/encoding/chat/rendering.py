@@ -41,7 +41,7 @@ from tokjax.encoding.chat.messages import (
 )
 from tokjax.encoding.chat.template_limits import Budget
 from tokjax.encoding.chat.text_sources import Tracker
-from tokjax.encoding.chat.turns import find_prompt, find_turns
+from tokjax.encoding.chat.turns import find_block_turns, find_prompt, find_turns
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.losses import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.pretokenize.special_tokens import compile_matcher
@@ -358,7 +358,11 @@ def _find_runs(
     roles = [message["role"] for message in conversation.messages]
     if not has_blocks:
         _check_known(rendered)
-    turns = find_turns(rendered, roles, conversation.render_first)
+    turns = (
+        find_block_turns(rendered, roles)
+        if has_blocks
+        else find_turns(rendered, roles, conversation.render_first)
+    )
     prompt_start = find_prompt(rendered, turns, len(roles), conversation.render_first)
     origins = [(-1, "scaffold") if source.lost_by else source[:2] for *_, source in rendered.runs]
     lengths = [stop - start for start, stop, _ in rendered.runs]

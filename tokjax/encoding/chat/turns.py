@@ -102,6 +102,23 @@ def find_turns(rendered: RenderedTemplate, roles: Sequence[str], render: Render)
     return turns
 
 
+def find_block_turns(rendered: RenderedTemplate, roles: Sequence[str]) -> dict[int, Turn]:
+    """Finds the turns of answers with `{% generation %}` blocks: the blocks, with whitespace after them."""
+    located = _locate_messages(rendered.runs)
+    turns: dict[int, Turn] = {}
+    for start, stop, source in rendered.runs:
+        message = source.message
+        if source.is_generated and message >= 0 and roles[message] == "assistant":
+            if message not in turns:
+                turns[message] = located[message]
+                turns[message].begin = start
+            turns[message].stop = stop
+    for turn in turns.values():
+        rest = rendered.text[turn.stop : turn.end]
+        turn.stop += len(rest) - len(rest.lstrip())
+    return turns
+
+
 def find_prompt(rendered: RenderedTemplate, turns: dict[int, Turn], num_messages: int, render: Render) -> int:
     """Returns the position of the generation prompt at the end of a text; its length if there is none.
 
