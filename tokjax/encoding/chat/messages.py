@@ -115,7 +115,7 @@ def pop_weights(messages: list[Message]) -> list[int]:
 
 
 def copy_json(
-    value: Any, path: str, change: Callable[[str, str], str] = lambda text, _: text, *, depth: int = 0
+    value: Any, path: str, change: Callable[[str, str], str] | None = None, *, depth: int = 0
 ) -> Any:
     """Copies JSON data to lists and dicts.
 
@@ -129,9 +129,11 @@ def copy_json(
         InvalidArgumentError: the value contains something that is not JSON data, or is nested too deeply.
     """
     if isinstance(value, str):
-        return change(str(value), path)
+        return change(str(value), path) if change else str(value)
     if depth > _MAX_DEPTH:
         raise InvalidArgumentError(f"{path[:60]}... has mappings or lists nested more than {_MAX_DEPTH} deep")
+    if type(value) is dict and not change and all(type(x) is str for pair in value.items() for x in pair):
+        return value.copy()  # the most frequent case, without paths
     if isinstance(value, Mapping):
         return {
             copy_json(key, f"a key of {path}", change, depth=depth + 1): copy_json(
@@ -245,7 +247,7 @@ class ControlTokens(NamedTuple):
                 is_own = key in OWN_KEYS and message["role"] == "assistant"
                 names = in_answers if is_own else self.disallowed
                 is_plain = key in OWN_KEYS and isinstance(value, str) and not has_special(value, names)
-                if not is_plain:  # others are checked with their paths, which is slower
+                if not (is_plain or (key == "role" and value in ROLES)):  # the check with paths is slower
                     check_strings({key: value}, f"messages[{i}]", names)
 
 
