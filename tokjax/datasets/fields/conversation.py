@@ -7,7 +7,6 @@ import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -23,7 +22,13 @@ from tokjax.datasets.fields.base import (
     set_options,
 )
 from tokjax.encoding.chat.encode_chat import encode_chats
-from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages, find_control_tokens
+from tokjax.encoding.chat.messages import (
+    check_strings,
+    copy_json,
+    copy_messages,
+    exclude_answer,
+    find_control_tokens,
+)
 from tokjax.encoding.chat.rendering import RESERVED_VARIABLES, UNTRUSTED_VARIABLES
 from tokjax.errors import InvalidArgumentError
 
@@ -149,7 +154,7 @@ class ConversationField(TokenField):
         special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
         chats = encode_chats(
             self.tokenizer,
-            [each.messages for each in conversations],
+            list(map(self._exclude_prompt, conversations)),
             self.template,
             variables=[
                 {**self.variables, **self._get_variables(each.record, special["allowed_special"])}
@@ -160,17 +165,15 @@ class ConversationField(TokenField):
             threads=threads,
             **special,
         )
-        is_target = np.array(chats.assistant_mask, bool)
-        for (start, stop), (messages, _, num_prompt) in zip(
-            pairwise(chats.result.row_splits.tolist()), conversations, strict=True
-        ):
-            answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-            first = max(num_prompt, answers[-1]) if self.train_on == "last" and answers else num_prompt
-            if any(i < first for i in answers):
-                row = slice(start, stop)
-                owners = np.asarray(chats.message_indices)[row]
-                is_target[row] &= _find_text_after_prompt(is_target[row], owners, first)
-        return chats, is_target
+        return chats, np.array(chats.assistant_mask, bool)
+
+    def _exclude_prompt(self, conversation: Conversation) -> list[Message]:
+        """Returns the messages, with the weight 0 for the answers that are not targets."""
+        messages, _, num_prompt = conversation
+        answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        first = max(num_prompt, answers[-1]) if self.train_on == "last" and answers else num_prompt
+        excluded = {i: exclude_answer(messages[i]) for i in answers if i < first}
+        return [excluded.get(i, message) for i, message in enumerate(messages)]
 
     def _get_variables(self, record: Mapping[str, Any], allowed_special: Special) -> dict[str, Any]:
         """Returns the variables of the template that a record has.
@@ -246,33 +249,6 @@ def _parse_json(key: str, value: Any) -> Any:
         raise InvalidArgumentError(f"{key!r} is the text {value!r:.80}, not JSON: {error}") from None
 
 
-def _find_text_after_prompt(
-    is_answer: NDArray[np.bool_], messages: NDArray[Any], num_prompt: int
-) -> NDArray[np.bool_]:
-    """Returns whether each token belongs to a message after the prompt, or is of no message and follows them.
-
-    The latter is text such as an EOS token, which a template writes after its loop over messages.
-
-    Args:
-        is_answer: whether each token is text of the assistant, shape `(num_tokens,)`.
-        messages: message of each token, or -1, shape `(num_tokens,)`.
-        num_prompt: number of messages of the prompt.
-
-    Raises:
-        InvalidArgumentError: text of the assistant can be that of the prompt, or of the answer.
-    """
-    after, before = messages >= num_prompt, (messages >= 0) & (messages < num_prompt)
-    ends = np.flatnonzero(after).min(initial=len(messages)), np.flatnonzero(before).max(initial=-1) + 1
-    follows = np.arange(len(messages)) >= max(ends)
-    if (is_answer & (messages < 0) & ~follows).any():
-        raise InvalidArgumentError(
-            "the chat template combines texts of several messages, so that the answer can't be told from "
-            "those of the prompt; use a template that writes one message after the other"
-        )
-    is_after: NDArray[np.bool_] = after | ((messages < 0) & follows)
-    return is_after
-
-
 _MESSAGE_KEYS = ("messages", "conversations")
 _SOURCES = Column("sources", "int8", source="field")
 """Column of the role and the field of each token of a conversation."""
@@ -309,7 +285,7 @@ class ChatField(ConversationField):
             a `datetime.date`. `None` for the day on which `write_dataset` is started, which the manifest
             keeps, so that a writer that resumes uses the same date.
         train_on: whether the tokens of `"all"` answers count in the loss, or only those of the `"last"`
-            message of the assistant.
+            message of the assistant. Other answers are like those of the weight 0.
         without_targets: what to do with conversations of which no token counts in the loss, because they have
             no answer or `max_tokens` removes it: `"drop"` leaves them out and counts them, `"keep"` stores
             them, and `"raise"` raises an error. The first token never counts, as none comes before it.

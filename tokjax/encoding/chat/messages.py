@@ -114,6 +114,13 @@ def pop_weights(messages: list[Message]) -> list[int]:
     return excluded
 
 
+def exclude_answer(message: Message) -> Message:
+    """Returns an answer that does not count as a target. Invalid weights stay, and are errors later."""
+    is_counted = message.get("weight") in (None, 1) and message.get("train") in (None, True)
+    others = {key: value for key, value in message.items() if key not in ("weight", "train")}
+    return others | {"weight": 0} if is_counted else message
+
+
 def copy_json(
     value: Any, path: str, change: Callable[[str, str], str] | None = None, *, depth: int = 0
 ) -> Any:

@@ -455,8 +455,9 @@ def _exclude_messages(
     owners[last + 1 :] = messages[last] if last >= 0 else -1
     if is_target[owners < 0].any():
         raise InvalidArgumentError(
-            "a message has the weight 0, and the chat template writes text outside of messages in a "
-            "{% generation %} block, so that the tokens of the message can't be determined"
+            "the chat template combines texts of several messages, so that the answers that count can't be "
+            "told from others, which are in a prompt or have the weight 0; use a template that writes one "
+            "message after the other"
         )
     is_excluded = np.isin(owners, excluded)
     codes[is_excluded] = codes[is_excluded] % _NUM_FIELDS + _NUM_FIELDS * _OTHER
