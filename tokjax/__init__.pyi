@@ -111,7 +111,10 @@ from .encoding.bulk import (
 )
 from .encoding.chat.encode_chat import (
     EncodedChat as EncodedChat,
+    EncodedChats as EncodedChats,
+    chat_examples as chat_examples,
     encode_chat as encode_chat,
+    encode_chats as encode_chats,
 )
 from .encoding.encode import (
     encode_batch_result as encode_batch_result,

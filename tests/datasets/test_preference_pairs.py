@@ -156,9 +156,7 @@ class TestMessages:
             "{% generation %}{{ messages | map(attribute='content') | join | title }}{% endgeneration %}"
         )
         record = MESSAGES["explicit prompt"]
-        message = (
-            "the chat template combines texts of several messages, so that the answer can't be told from"
-        )
+        message = "combines texts of several messages, so that the answers that count can't be told from"
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             encode(PreferenceField(CHATS, template), record)
         (_, good), _ = read(PreferenceField(CHATS, template), record | {"prompt": [user("one")]})

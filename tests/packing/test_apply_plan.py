@@ -179,9 +179,15 @@ class TestLossMasks:
     def test_chats_bring_their_assistant_masks(self, tokenizer):
         template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
         messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
-        chats = [tokjax.encode_chat(tokenizer, messages * n, template) for n in (1, 2, 1)]
+        conversations = [messages * n for n in (1, 2, 1)]
+        chats = [tokjax.encode_chat(tokenizer, each, template) for each in conversations]
         blocks = tokjax.pack_blocks(chats, block_size=100, pad_id=0)
         masks = [chat.assistant_mask for chat in chats]
+        together = tokjax.encode_chats(tokenizer, conversations, template)
+        packed = tokjax.pack_blocks(together, block_size=100, pad_id=0)
+        assert all(np.array_equal(left, right) for left, right in zip(blocks, packed, strict=True))
+        for padded in (tokjax.collate_padded_batch(each, pad_id=0) for each in (chats, together)):
+            assert padded.loss_mask.sum() == blocks.loss_mask.sum()
         from_results = tokjax.pack_blocks(
             [c.result for c in chats], block_size=100, pad_id=0, loss_mask=masks
         )

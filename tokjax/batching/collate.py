@@ -24,7 +24,7 @@ from tokjax._util.arrays import (
 from tokjax._util.checks import MAX_INT32, check_choice, check_id, check_int, check_names
 from tokjax._util.display import display_batch
 from tokjax.batching.length_buckets import LengthBuckets
-from tokjax.core.array_inputs import as_ragged, flatten_column
+from tokjax.core.array_inputs import as_ragged, flatten_column, separate_chats
 from tokjax.core.ragged import COLUMNS, concatenate_ranges
 from tokjax.errors import InvalidArgumentError
 
@@ -115,8 +115,9 @@ def collate_padded_batch(
 
     Args:
         results: a `TokenizationBatch`, a `Ragged`, a list of `TokenizationResult`s, `Windows` (one row per
-            window), or `MergedWindows` whose values are integers, which are then padded as ids. An empty list
-            gives arrays of shape `(0, length)`.
+            window), or `MergedWindows` whose values are integers, which are then padded as ids; or
+            `EncodedChats`, or a list of `EncodedChat`s, whose assistant masks become the loss mask. An empty
+            list gives arrays of shape `(0, length)`.
         pad_id: the id on padding. It has no default, since 0 is usually the id of a token.
         length: exact number of tokens per row.
         multiple_of: the length is rounded up to a multiple of this.
@@ -144,6 +145,10 @@ def collate_padded_batch(
            [8, 0, 0]], dtype=int32)
     """
     requested = _check_columns(columns)
+    own_mask = side_columns.get("loss_mask") if isinstance(side_columns, Mapping) else None
+    results, loss_mask = separate_chats(results, own_mask)
+    if loss_mask is not None:
+        side_columns = {**(side_columns or {}), "loss_mask": loss_mask}
     ragged = as_ragged(results, requested)
     if is_traced(ragged.row_splits):
         raise InvalidArgumentError(

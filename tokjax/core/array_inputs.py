@@ -54,6 +54,29 @@ def as_ragged(results: Any, columns: Collection[str] = COLUMNS) -> Ragged:
     return Ragged(ids, make_row_splits(map(len, rows)), **needed)
 
 
+def separate_chats(results: Any, loss_mask: Any) -> tuple[Any, Any]:
+    """Separates encoded chats into results and a loss mask. Other results are returned unchanged.
+
+    Raises:
+        InvalidArgumentError: some chats have an assistant mask and others do not.
+    """
+    if hasattr(results, "assistant_mask") and isinstance(results.result, TokenizationBatch):
+        return results.result, results.assistant_mask if loss_mask is None else loss_mask
+    chats = [*results] if isinstance(results, (list, tuple)) and not hasattr(results, "_fields") else []
+    if not chats or not all(hasattr(chat, "assistant_mask") for chat in chats):
+        return results, loss_mask
+    if loss_mask is None:
+        masks = [chat.assistant_mask for chat in chats]
+        unmasked = [i for i, mask in enumerate(masks) if mask is None]
+        if unmasked and len(unmasked) < len(masks):
+            raise InvalidArgumentError(
+                f"chat {unmasked[0]} was encoded without an assistant mask, and others have one; encode all "
+                "chats in the same way, or pass loss_mask=MASKS"
+            )
+        loss_mask = None if unmasked else masks
+    return [chat.result for chat in chats], loss_mask
+
+
 def _make_type_error(value: object, name: str) -> InvalidArgumentError:
     """Returns the error for an argument of an unexpected type, with advice for frequent cases."""
     if hasattr(value, "assistant_mask"):

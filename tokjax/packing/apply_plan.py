@@ -40,7 +40,7 @@ from tokjax._util.arrays import (
     to_host,
 )
 from tokjax._util.checks import check_choice, check_id
-from tokjax.core.array_inputs import as_ragged, flatten_column
+from tokjax.core.array_inputs import as_ragged, flatten_column, separate_chats
 from tokjax.errors import InvalidArgumentError
 from tokjax.packing.packed_blocks import PackedBlocks
 from tokjax.packing.plans import PackingPlan, plan_packing
@@ -77,7 +77,8 @@ def apply_packing(
     Args:
         plan: result of `plan_packing` for the lengths of these rows, or a part of it (`PackingPlan.part`).
         results: rows of tokens: a `Ragged` of NumPy or JAX arrays, a `TokenizationBatch`, a list of
-            `TokenizationResult`s, or a list of `EncodedChat`s, whose assistant masks become the loss mask.
+            `TokenizationResult`s, `EncodedChats`, or a list of `EncodedChat`s, whose assistant masks become
+            the loss mask.
         pad_id: id on padding.
         eos_id: id of separators; required if the plan has separators. If the plan is an argument of a jitted
             function, this cannot be checked, and separators get the pad id.
@@ -134,9 +135,9 @@ def pack_blocks(
     """Packs rows into blocks: `plan_packing` and `apply_packing` in one call.
 
     Args:
-        results: rows of tokens: a `TokenizationBatch`, a `Ragged`, a list of `TokenizationResult`s, or a list
-            of `EncodedChat`s, whose assistant masks become the loss mask. Without rows, the result is one
-            block of padding.
+        results: rows of tokens: a `TokenizationBatch`, a `Ragged`, a list of `TokenizationResult`s,
+            `EncodedChats`, or a list of `EncodedChat`s, whose assistant masks become the loss mask. Without
+            rows, the result is one block of padding.
         block_size: number of slots per block.
         pad_id: id on padding.
         eos_id: id of a separator after each row; with `"concat"`, not after the last row. By default rows
@@ -180,23 +181,6 @@ def pack_blocks(
         separators=eos_id is not None,
     )
     return apply_packing(plan, ragged, pad_id=pad_id, eos_id=eos_id, positions=positions, loss_mask=loss_mask)
-
-
-def separate_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossMask | None]:
-    """Separates encoded chats into results and a loss mask. Other results are returned unchanged."""
-    chats = [*results] if isinstance(results, (list, tuple)) and not hasattr(results, "_fields") else []
-    if not chats or not all(hasattr(chat, "assistant_mask") for chat in chats):
-        return results, loss_mask
-    if loss_mask is None:
-        masks = [chat.assistant_mask for chat in chats]
-        unmasked = [i for i, mask in enumerate(masks) if mask is None]
-        if unmasked and len(unmasked) < len(masks):
-            raise InvalidArgumentError(
-                f"chat {unmasked[0]} was encoded without an assistant mask, and others have one; encode all "
-                "chats in the same way, or pass loss_mask=MASKS"
-            )
-        loss_mask = None if unmasked else masks
-    return [chat.result for chat in chats], loss_mask
 
 
 def flatten_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:

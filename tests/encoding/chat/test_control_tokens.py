@@ -182,24 +182,13 @@ NUMBERED = tokjax.byte_level([*(f"<|{i}|>" for i in range(13)), "<True>", "<None
     [
         "{% for key in m %}<{{ key }}>{% endfor %}",
         "<{{ strftime_now(m | list | last) }}>",
-        # numbers
-        *("<|{{ m.content | int }}|>", "<|{{ m.n + 1 }}|>", "<|{{ -m.n | abs }}|>"),
-        *("<|{{ m.content.count('i') + 6 }}|>", "<|{{ '%d' % m.n }}|>", "<|{{ '{:d}'.format(m.n) }}|>"),
-        *("<|{{ m.content | length }}|>", "<|{{ m.list | length }}|>", "<|{{ m.content | list | count }}|>"),
-        *("<|{{ m.items() | length }}|>", "<|{{ m | length }}|>", "<|{{ m.flag + 6 }}|>"),
-        *("<|{{ m.content.split('hi') | length }}|>", "<|{{ m.content.strip('hi') | int }}|>"),
-        "<|{{ [m.flag, 3] | last + m.flag }}|>",
-        "<|{{ ({'a': m.n, 'b': m.content} | tojson)[6:7] }}|>",
-        # counts
-        "{% for c in m.content %}<|{{ loop.index }}|>{% endfor %}",
-        "{% for c in m.list if c is none %}<|{{ loop.index0 }}|>{% endfor %}",
-        "{% for c in m.content.split('hi') %}<|{{ loop.index }}|>{% endfor %}",
+        # Numbers: of messages, counts, and those of the template.
+        *("<|{{ m.content | int }}|>", "<|{{ m.n + 1 }}|>", "<|{{ '%d' % m.n }}|>", "<|{{ 3 + 4 }}|>"),
+        *("<|{{ '{:d}'.format(m.n) }}|>", "<|{{ m.content | length }}|>", "<|{{ loop.index }}|>"),
+        *("<|{{ ({'a': m.n, 'b': m.content} | tojson)[6:7] }}|>", "<|{{ m.n | string }}|>"),
         "{% for i in range(m.n) %}<|{{ i }}|>{% endfor %}",
-        "{% for i in range(m.content | length) %}<|{{ loop.length }}|>{% endfor %}",
         # truth values
-        *("<{{ m.flag }}>", "<{{ m.content.isalpha() }}>", "<{{ m.content == 'hi' }}>"),
-        *("<{{ not not m.n }}>", "<{{ 'i' in m.content }}>", "<{{ m.flag | string }}>"),
-        *("<{{ m.flag | tojson }}>", "<{{ m.list[0] }}>"),
+        *("<{{ m.flag }}>", "<{{ m.content.isalpha() }}>", "<{{ m.flag | tojson }}>", "<{{ m.list[0] }}>"),
         *("<{{ '%s' % m.flag }}>", "<{{ '{}'.format(m.flag) }}>", "<{{ [m.flag] | join }}>"),
     ],
 )  # fmt: skip
@@ -213,17 +202,17 @@ def test_keys_and_values_that_the_template_completes(expression):
 @pytest.mark.parametrize(
     "expression",
     [
-        *("<|{{ loop.index }}|>", "<|{{ messages | length }}|>", "<|{{ 3 + 4 }}|>", "<|{{ k + 1 }}|>"),
-        "{% for i in range(messages | length) %}<|{{ i }}|>{% endfor %}",
-        "{% for x in ['a', 'b'] %}<|{{ loop.index }}|>{% endfor %}",
-        # What a template chooses and counts is its own, also where it depends on messages.
-        *("<{{ 'True' if m.flag }}>", "{% if m.flag %}<True>{% endif %}"),
-        "{% set a = namespace(n=0) %}{% for x in m.list %}{% set a.n = a.n + 1 %}{% endfor %}<|{{ a.n }}|>",
+        "<{{ 'True' if m.flag }}>",
+        *(
+            "{% if m.flag %}<True>{% endif %}",
+            "<{{ ['True', 'None'][m.n - 6] }}>",
+            "<{{ 'xxTrue'[m.n - 4:] }}>",
+        ),
     ],
 )
-def test_values_of_the_template(expression):
+def test_what_the_template_chooses_is_its_own(expression):
     template = "{% for m in messages %}" + expression + "{{ m.content }}{% endfor %}"
-    chat = tokjax.encode_chat(NUMBERED, [MESSAGE], template, variables={"k": 6})
+    chat = tokjax.encode_chat(NUMBERED, [MESSAGE], template)
     assert chat.result.special_tokens_mask.any()
 
 

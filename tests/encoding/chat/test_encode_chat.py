@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.encoding.chat.test_token_sources import ELSEWHERE
+from tests.encoding.chat.test_rendering import ELSEWHERE
 from tokjax.objectives.losses import CHAT_ROLES
 from tokjax.trainer import train_bpe, train_wordpiece
 
@@ -86,6 +86,29 @@ def test_mask_covers_the_answers_of_any_conversation(bpe, contents):
     chat = tokjax.encode_chat(bpe, conversation, CHATML)
     expected = [text + "<|im_end|>\n" for role, text in contents if role == "assistant"]
     assert decode_answers(bpe, chat) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"mask": False}, {"disallowed_special": ()}])
+def test_many_conversations_equal_each(bpe, options):
+    """Also with control tokens as text, characters of several bytes, and texts that are empty."""
+    forged = {"role": "user", "content": "é<|im_end|>" if options.get("disallowed_special") == () else "é"}
+    conversations = [CONVERSATION, [], [forged, *CONVERSATION[2:]], CONVERSATION[1:3], [{"role": "user"}]]
+    template = "{{ start }}" + CHATML.replace("message['content']", "(message.content or '')")
+    variables = [{"start": text} for text in ("", "", "naïve", "x", "")]
+    wordpiece = train_wordpiece(CORPUS, vocab_size=300, special_tokens=["[UNK]", *SPECIAL], progress=False)
+    for tokenizer in (bpe, wordpiece.tokenizer):
+        chats = tokjax.encode_chats(tokenizer, conversations, template, variables=variables, **options)
+        columns = [chats.assistant_mask, chats.sources, chats.message_indices]
+        for i, (messages, own) in enumerate(zip(conversations, variables, strict=True)):
+            chat = tokjax.encode_chat(tokenizer, messages, template, variables=own, **options)
+            assert (chats.texts[i], chats.result[i]) == (chat.text, chat.result)
+            row = slice(*chats.result.row_splits[i : i + 2])
+            for column, expected in zip(columns, (chat.assistant_mask, *chat[3:]), strict=True):
+                np.testing.assert_array_equal(column if expected is None else column[row], expected)
+    assert [len(column) for column in tokjax.encode_chats(bpe, [], template)] == [0] * 5
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"messages\[0\] has the role") as error:
+        tokjax.encode_chats(bpe, [*conversations, [{}]], template, variables={"start": ""}, **options)
+    assert error.value.__notes__ == ["in conversations[5]"]
 
 
 def test_normalizing_tokenizer():
@@ -189,7 +212,7 @@ def test_generation_block_in_a_comment_is_ignored(bpe):
         ("{{ messages | map(attribute='content') | list }}", "put {% generation %} and"),
         (
             "{% for m in messages %}{{ (m.content | e) + '<' }}{% endfor %}",
-            "result of the filters 'safe' and 'e'. Pass mask=False",
+            "adds text to the result of the filter 'safe' or 'e', which escapes it; write each text in",
         ),
         (b"bytes", "template must be a Jinja template, not bytes"),
         ([], "template must be a Jinja template, not list"),
@@ -340,8 +363,8 @@ def test_weights_of_messages(bpe):
             assert chat.text == plain.text
             assert decode_answers(bpe, chat) == decode_answers(bpe, plain)[1:]
             is_first = chat.message_indices == 1
-            expected = np.where(is_first, plain.sources % 8 + 8 * CHAT_ROLES.index("other"), plain.sources)
-            np.testing.assert_array_equal(chat.sources, expected)
+            assert set(chat.sources[is_first] // 8) == {CHAT_ROLES.index("other")}
+            np.testing.assert_array_equal(chat.sources[~is_first], plain.sources[~is_first])
 
 
 def test_eos_after_an_excluded_answer(bpe):
@@ -441,7 +464,7 @@ class TestContinueFinalMessage:
         ("messages", "options", "message"),
         [
             ([], {}, "the content of the last message, which is None"),
-            ([{"role": "assistant"}], {}, "the content of the last message, which is None"),
+            ([{"role": "assistant", "content": " "}], {}, "the content of the last message, which is ' '"),
             (CONVERSATION, {"add_generation_prompt": True}, "pass one of them"),
             (CONVERSATION, {"variables": {"continue_final_message": True}}, "pass it as an argument"),
             (CONVERSATION, {"variables": 3}, "variables must map names to values, not be 3"),

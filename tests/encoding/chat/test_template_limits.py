@@ -75,11 +75,6 @@ def render_text(template, **options):
         NUMBERS + LOOP + "r | list %}{% endfor %}",
         NUMBERS + LOOP + "i in r %}{% endfor %}",
         NUMBERS + LOOP + "loop.cycle(*r) %}{% endfor %}",
-        # sources
-        "{% set r = range(10000) | list %}" + LOOP + "r | length %}{% endfor %}",
-        "{% for m in messages %}{% set x = 'a' * 5000 ~ '' %}"
-        + LOOP
-        + "x | length %}{% endfor %}{% endfor %}",
         # statements
         NUMBERS + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}",
@@ -113,8 +108,10 @@ def test_lists_that_share_elements_are_read_once():
 
 
 def test_renderings_of_a_conversation_share_a_budget():
-    """A mask needs many renderings, also of shorter conversations."""
-    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}" + LOOP + "1 %}{% endfor %}"
+    """A mask needs many renderings of shorter conversations if all turns begin with different texts."""
+    template = (
+        "{% for m in messages %}<{{ loop.index }}>{{ m.content }}{% endfor %}" + LOOP + "1 %}{% endfor %}"
+    )
     messages = [{"role": role, "content": "hi"} for role in ("user", "assistant") * 9]
     for options in ({"mask": False, "max_characters": 18_000}, {"max_characters": 150_000}):
         assert tokjax.encode_chat(tokjax.byte_level(), messages, template, **options).text
@@ -130,7 +127,7 @@ def test_long_conversations_without_prompts_are_rendered_a_few_times(monkeypatch
     messages = [{"role": role, "content": "hi"} for role in ("user", "assistant") * 100]
     template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
     tokjax.encode_chat(tokjax.byte_level(), messages, template)
-    assert len(rendered) < 100
+    assert len(rendered) < 10
 
 
 def test_limit_can_be_raised():

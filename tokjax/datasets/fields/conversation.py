@@ -13,7 +13,6 @@ import numpy as np
 
 from tokjax._util.checks import check_choice
 from tokjax._util.display import short_repr
-from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
 from tokjax.datasets.fields.base import (
     RowsWithColumns,
@@ -22,8 +21,15 @@ from tokjax.datasets.fields.base import (
     get_options,
     set_options,
 )
-from tokjax.encoding.chat.encode_chat import RESERVED_VARIABLES, encode_chats
-from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages, find_control_tokens
+from tokjax.encoding.chat.encode_chat import encode_chats
+from tokjax.encoding.chat.messages import (
+    check_strings,
+    copy_json,
+    copy_messages,
+    exclude_answer,
+    find_control_tokens,
+)
+from tokjax.encoding.chat.rendering import RESERVED_VARIABLES, UNTRUSTED_VARIABLES
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -34,14 +40,12 @@ if TYPE_CHECKING:
 
     from tokjax.core.encode_options import Special
     from tokjax.core.utf8 import Text
-    from tokjax.encoding.chat.encode_chat import EncodedChat
+    from tokjax.encoding.chat.encode_chat import EncodedChats
     from tokjax.encoding.chat.messages import Message
 
 
-_CHECKED_VARIABLES = ("tools", "documents")
-"""Variables whose texts `encode_chat` searches for special tokens."""
 _MORE_VARIABLES = "chat_template_kwargs"
-VARIABLE_KEYS = (*_CHECKED_VARIABLES, _MORE_VARIABLES)
+VARIABLE_KEYS = (*UNTRUSTED_VARIABLES, _MORE_VARIABLES)
 """Keys of a record that are variables of chat templates, or hold a mapping of them."""
 
 _RESERVED = ", ".join(map(repr, sorted(RESERVED_VARIABLES)))
@@ -136,46 +140,40 @@ class ConversationField(TokenField):
 
     def encode_messages(
         self, conversations: Sequence[Conversation], threads: int | None
-    ) -> list[tuple[EncodedChat, NDArray[np.bool_]]]:
-        """Encodes conversations, and returns each with its targets.
+    ) -> tuple[EncodedChats, NDArray[np.bool_]]:
+        """Encodes conversations.
 
         Args:
             conversations: conversations.
             threads: number of threads that share the work, as in `encode_batch_result`.
 
         Returns:
-            Each conversation, and whether each of its tokens is a target, `bool`, shape `(num_tokens,)`.
+            Their tokens, and whether each is a target, `bool`, shape `(num_tokens,)`.
         """
         assert self.template is not None
         special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
         chats = encode_chats(
             self.tokenizer,
-            [
-                (
-                    each.messages,
-                    {**self.variables, **self._get_variables(each.record, special["allowed_special"])},
-                )
+            list(map(self._exclude_prompt, conversations)),
+            self.template,
+            variables=[
+                {**self.variables, **self._get_variables(each.record, special["allowed_special"])}
                 for each in conversations
             ],
-            self.template,
             date=self.date,
             trust_answers=self.trust_answers,
             threads=threads,
             **special,
         )
-        return [
-            (chat, self._find_targets(chat, each)) for chat, each in zip(chats, conversations, strict=True)
-        ]
+        return chats, np.array(chats.assistant_mask, bool)
 
-    def _find_targets(self, chat: EncodedChat, conversation: Conversation) -> NDArray[np.bool_]:
+    def _exclude_prompt(self, conversation: Conversation) -> list[Message]:
+        """Returns the messages, with the weight 0 for the answers that are not targets."""
         messages, _, num_prompt = conversation
-        is_target = np.asarray(chat.assistant_mask, bool)
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        if self.train_on == "last" and answers:
-            num_prompt = max(num_prompt, answers[-1])
-        if any(i < num_prompt for i in answers):
-            is_target &= _find_text_after_prompt(is_target, np.asarray(chat.message_indices), num_prompt)
-        return is_target
+        first = max(num_prompt, answers[-1]) if self.train_on == "last" and answers else num_prompt
+        excluded = {i: exclude_answer(messages[i]) for i in answers if i < first}
+        return [excluded.get(i, message) for i, message in enumerate(messages)]
 
     def _get_variables(self, record: Mapping[str, Any], allowed_special: Special) -> dict[str, Any]:
         """Returns the variables of the template that a record has.
@@ -198,7 +196,7 @@ class ConversationField(TokenField):
                 f"{more!r:.80}"
             )
         variables = {key: value for key, value in more.items() if value is not None} | variables
-        others = {key: value for key, value in variables.items() if key not in _CHECKED_VARIABLES}
+        others = {key: value for key, value in variables.items() if key not in UNTRUSTED_VARIABLES}
         if others:
             control = find_control_tokens(self.tokenizer, self.template or "", allowed_special)
             for key, value in others.items():
@@ -251,33 +249,6 @@ def _parse_json(key: str, value: Any) -> Any:
         raise InvalidArgumentError(f"{key!r} is the text {value!r:.80}, not JSON: {error}") from None
 
 
-def _find_text_after_prompt(
-    is_answer: NDArray[np.bool_], messages: NDArray[Any], num_prompt: int
-) -> NDArray[np.bool_]:
-    """Returns whether each token belongs to a message after the prompt, or is of no message and follows them.
-
-    The latter is text such as an EOS token, which a template writes after its loop over messages.
-
-    Args:
-        is_answer: whether each token is text of the assistant, shape `(num_tokens,)`.
-        messages: message of each token, or -1, shape `(num_tokens,)`.
-        num_prompt: number of messages of the prompt.
-
-    Raises:
-        InvalidArgumentError: text of the assistant can be that of the prompt, or of the answer.
-    """
-    after, before = messages >= num_prompt, (messages >= 0) & (messages < num_prompt)
-    ends = np.flatnonzero(after).min(initial=len(messages)), np.flatnonzero(before).max(initial=-1) + 1
-    follows = np.arange(len(messages)) >= max(ends)
-    if (is_answer & (messages < 0) & ~follows).any():
-        raise InvalidArgumentError(
-            "the chat template combines texts of several messages, so that the answer can't be told from "
-            "those of the prompt; use a template that writes one message after the other"
-        )
-    is_after: NDArray[np.bool_] = after | ((messages < 0) & follows)
-    return is_after
-
-
 _MESSAGE_KEYS = ("messages", "conversations")
 _SOURCES = Column("sources", "int8", source="field")
 """Column of the role and the field of each token of a conversation."""
@@ -314,7 +285,7 @@ class ChatField(ConversationField):
             a `datetime.date`. `None` for the day on which `write_dataset` is started, which the manifest
             keeps, so that a writer that resumes uses the same date.
         train_on: whether the tokens of `"all"` answers count in the loss, or only those of the `"last"`
-            message of the assistant.
+            message of the assistant. Other answers are like those of the weight 0.
         without_targets: what to do with conversations of which no token counts in the loss, because they have
             no answer or `max_tokens` removes it: `"drop"` leaves them out and counts them, `"keep"` stores
             them, and `"raise"` raises an error. The first token never counts, as none comes before it.
@@ -345,17 +316,13 @@ class ChatField(ConversationField):
 
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
-        ids, masks, sources = [], [], []
         records = map(json.loads, texts)
         conversations = [Conversation(_read_conversation(record), record) for record in records]
-        for chat, is_target in self.encode_messages(conversations, threads):
-            ids.append(chat.result.ids)
-            masks.append(is_target)
-            sources.append(np.asarray(chat.sources, np.int8))
-        columns: dict[str, Any] = {LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks])}
+        chats, is_target = self.encode_messages(conversations, threads)
+        columns: dict[str, Any] = {LOSS_MASK: is_target}
         if any(column == _SOURCES for column in self.columns):
-            columns[_SOURCES.name] = np.concatenate([np.zeros(0, np.int8), *sources])
-        return RowsWithColumns(ragged_from_rows(ids), columns)
+            columns[_SOURCES.name] = chats.sources
+        return RowsWithColumns(chats.result.ragged, columns)
 
 
 def _read_conversation(record: Mapping[str, Any]) -> list[Message]:

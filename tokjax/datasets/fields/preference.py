@@ -155,8 +155,9 @@ class PreferenceField(ConversationField):
         for record in records:
             prompt, *completions = _parse_messages(record)
             conversations += [Conversation([*prompt, *each], record, len(prompt)) for each in completions]
-        encoded = self.encode_messages(conversations, threads)
-        sides = [EncodedSide(chat.result.ids, is_target) for chat, is_target in encoded]
+        chats, is_target = self.encode_messages(conversations, threads)
+        masks = np.split(is_target, chats.result.row_splits[1:-1])
+        sides = [EncodedSide(row.ids, mask) for row, mask in zip(chats.result, masks, strict=False)]
         return list(zip(sides[::2], sides[1::2], strict=True))
 
 

@@ -31,7 +31,6 @@ import functools
 import itertools
 import json
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import date
@@ -61,7 +60,6 @@ from tokjax.encoding.chat.text_sources import (
     indent,
     make_plain,
     mark,
-    mark_count,
     to_json,
     to_text,
     tracker_var,
@@ -86,6 +84,8 @@ _TRACKING_FILTERS = frozenset(
     ("d", "default", "first", "format", "indent", "join", "last", "max", "min", "replace", "tojson")
 )
 """Filters whose results have sources: they return one of their arguments, or follow the sources of each."""
+_DICT_ATTRIBUTES = frozenset(dir(dict))
+"""Attributes of mappings, which Jinja prefers to their keys."""
 _FIELD = re.compile(r"\{\{|\}\}|\{(\w*)(:d)?\}|[{}]")
 """Matches a field of `str.format`, or a brace."""
 _TEMPLATE_ERRORS = (
@@ -107,14 +107,19 @@ class RenderedTemplate(NamedTuple):
     """The output of a template.
 
     Attributes:
-        text: the complete text, without markers.
-        generated: character spans `(start, stop)` of the `{% generation %}` blocks, 0-based and half-open.
+        text: the complete text.
         runs: the sources of the text if it was rendered with a tracker.
     """
 
     text: str
-    generated: list[tuple[int, int]]
     runs: list[SourceRun]
+
+    @property
+    def tail(self) -> str:
+        """The text after the last text of a message."""
+        return self.text[
+            max((stop for _, stop, source in self.runs if source.field != "scaffold"), default=0) :
+        ]
 
 
 class ChatTemplate(NamedTuple):
@@ -122,13 +127,10 @@ class ChatTemplate(NamedTuple):
 
     Attributes:
         compiled: Jinja's template object.
-        markers: random strings that are written at the start and the end of each `{% generation %}` block
-            while the template is rendered.
         has_generation_blocks: whether the template contains `{% generation %}` blocks.
     """
 
     compiled: Any
-    markers: tuple[str, str]
     has_generation_blocks: bool
 
     def render(
@@ -157,10 +159,8 @@ class ChatTemplate(NamedTuple):
                 if remaining < 0:
                     raise TemplateLimitError
                 pieces.append(tracker.write(piece) if tracker else piece)
-            text, generated = concatenate(pieces), list[tuple[int, int]]()
-            if self.has_generation_blocks:
-                text, generated = _split_at_markers(text, *self.markers)
-            return RenderedTemplate(str.__str__(text), generated, tracker.list_runs(text) if tracker else [])
+            text = concatenate(pieces)
+            return RenderedTemplate(str.__str__(text), tracker.list_runs(text) if tracker else [])
         except TemplateLimitError as error:
             clear_frames(error.__traceback__)  # so that the error does not keep the values of the template
             raise InvalidArgumentError(
@@ -227,14 +227,12 @@ def _compile(template: str) -> ChatTemplate:
         " key": _check_key,
     }
     environment.globals = {
-        "range": _make_range,
+        "range": sandbox.safe_range,
         "raise_exception": _raise,
         "namespace": _ChatNamespace,
         "dict": _make_dict,
     }
-    # Random, so that no message can contain them.
-    markers = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
-    environment.tokjax_markers, environment.tokjax_has_blocks = markers, False
+    environment.tokjax_has_blocks = False
     try:
         tree = _CostInserter().visit(environment.parse(template))
         compiled = environment.template_class.from_code(
@@ -245,7 +243,7 @@ def _compile(template: str) -> ChatTemplate:
         if isinstance(error, (RecursionError, MemoryError)):  # of Python's parser
             cause = "it is nested too deeply, or an if has too many elif"
         raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {cause}") from error
-    return ChatTemplate(compiled, markers, environment.tokjax_has_blocks)
+    return ChatTemplate(compiled, environment.tokjax_has_blocks)
 
 
 class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignore[misc]
@@ -257,7 +255,7 @@ class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignor
 
     def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
         owner = getattr(__function, "__self__", None)
-        if isinstance(owner, (str, Mapping)):
+        if isinstance(owner, (str, dict)):
             for name in ("_loop_vars", "_block_vars"):  # compiled templates pass these to macros
                 options.pop(name, None)
             return _call_method(owner, __function.__name__, *args, **options)
@@ -272,17 +270,20 @@ class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignor
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         _spend_lookup(obj, attribute)
-        value = super().getattr(obj, attribute)
-        is_count = isinstance(obj, jinja2.runtime.LoopContext) and type(value) is int  # such as `loop.index`
-        return mark_count(value, [obj._current]) if is_count else value
+        if isinstance(obj, dict) and attribute not in _DICT_ATTRIBUTES:  # the most frequent case
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
         """`_call_method` replaces `str.format`."""
 
     def is_safe_attribute(self, obj: Any, attribute: str, value: Any) -> bool:
-        is_known = attribute in METHODS if isinstance(obj, (str, Mapping)) else attribute == "cycle"
-        is_allowed = is_known or not callable(value) or isinstance(obj, _ChatNamespace)
-        return is_allowed and super().is_safe_attribute(obj, attribute, value)
+        if isinstance(obj, (str, dict)):
+            return attribute in METHODS
+        if isinstance(obj, (jinja2.runtime.LoopContext, _ChatNamespace)):  # faster than the check of Jinja
+            is_value = attribute == "cycle" or not callable(value) or isinstance(obj, _ChatNamespace)
+            return is_value and not attribute.startswith("_")
+        return not callable(value) and super().is_safe_attribute(obj, attribute, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
         message = f"{type(obj).__name__} has no {attribute!r} that a chat template may use"
@@ -294,18 +295,15 @@ class _LimitedEnvironment(sandbox.ImmutableSandboxedEnvironment):  # type: ignor
             budget.spend(CALL + 2 * (len(left) + len(right)))
             return concatenate((left, right)) if tracker_var.get() else left + right
         budget.spend_on_operator(operator, left, right)
-        if operator == "%" and isinstance(left, str):
-            result: Any = format_percent(left, right)
-        else:
-            result = super().call_binop(context, operator, left, right)
-            if isinstance(result, (int, float)):
-                result = mark(result, (left, right), "an operator")
+        is_format = operator == "%" and isinstance(left, str)
+        call = super().call_binop
+        result = format_percent(left, right) if is_format else call(context, operator, left, right)
         budget.spend_on_copy(result)
         return result
 
     def call_unop(self, context: Any, operator: str, value: Any) -> Any:
         _budget.get().spend(CALL)
-        return mark(super().call_unop(context, operator, value), value, "an operator")
+        return super().call_unop(context, operator, value)
 
 
 def _make_filter(name: str, arguments: list[Any], line: int) -> Any:
@@ -444,8 +442,6 @@ def _call_method(owner: Any, name: str, *args: Any, **options: Any) -> Any:
     else:
         is_known = type(owner) is str and tracker_var.get() and name in vars(SourcedText)
         result = getattr(as_sourced(owner) if is_known else owner, name)(*args, **options)
-    if isinstance(owner, str) and isinstance(result, (str, int)):
-        result = mark(result, (owner, args, options), f"the method {name!r}")
     budget.spend_on_copy(result)
     return result
 
@@ -487,11 +483,10 @@ def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[...
         result = function(*args, **options)
         if isinstance(result, Iterator):
             result = list(result)
-        if hasattr(result, "__html__") and tracker_var.get():
+        if hasattr(result, "__html__") and (tracker := tracker_var.get()):
+            tracker.has_markup = True
             result = make_plain(result, args[first], f"the filter {name!r}")
-        if name in ("length", "count") and not isinstance(args[0], str):
-            result = mark_count(result, args[0])
-        elif isinstance(result, (str, int, float)) and name not in _TRACKING_FILTERS:
+        if isinstance(result, str) and name not in _TRACKING_FILTERS:
             result = mark(result, (args[first:], options), f"the filter {name!r}")
         budget.spend_on_copy(result)
         return result
@@ -589,7 +584,7 @@ def _finalize(_: Any, value: Any) -> Any:
 
 
 class _GenerationBlocks(ext.Extension):  # type: ignore[misc]
-    """The Jinja extension for `{% generation %}` blocks. It puts markers around their output.
+    """The Jinja extension for `{% generation %}` blocks. It marks the sources of their text.
 
     It also counts tokens before they are parsed.
     """
@@ -609,29 +604,8 @@ class _GenerationBlocks(ext.Extension):  # type: ignore[misc]
         return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
 
     def _write(self, caller: Callable[[], str]) -> str:
-        begin, end = self.environment.tokjax_markers
-        return concatenate((begin, caller(), end))
-
-
-def _split_at_markers(marked: str, begin: str, end: str) -> tuple[str, list[tuple[int, int]]]:
-    """Removes the markers of `{% generation %}` blocks from a text, and returns the spans between them.
-
-    With `<` for `begin` and `>` for `end`:
-
-        "U: hi A: <low.> U: ok A: <yes>"   text "U: hi A: low. U: ok A: yes", spans (9, 13) and (23, 26)
-    """
-    pieces: list[str] = []
-    spans: list[tuple[int, int]] = []
-    length = 0
-    for i, part in enumerate(marked.split(begin)):
-        inner, closed, rest = part.partition(end) if i else ("", end, part)
-        if not closed or end in rest:
-            raise ValueError("{% generation %} blocks are nested, or a filter truncated one")
-        if i:
-            spans.append((length, length + len(inner)))
-        pieces += [inner, rest]
-        length += len(inner) + len(rest)
-    return concatenate(pieces), spans
+        text, tracker = caller(), tracker_var.get()
+        return tracker.mark_generated(text) if tracker else text
 
 
 @jinja2.utils.pass_environment  # type: ignore[untyped-decorator]
@@ -661,12 +635,6 @@ def _to_json(
             sort_keys=sort_keys,
         ),
     )
-
-
-def _make_range(*bounds: Any) -> Any:
-    """Makes a range: the function `range`. Its numbers are foreign if messages have made the bounds."""
-    numbers = sandbox.safe_range(*bounds)
-    return mark_count(numbers, bounds)
 
 
 def _raise(message: Any) -> NoReturn:

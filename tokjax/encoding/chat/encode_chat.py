@@ -1,71 +1,53 @@
-"""Encoding of conversations with chat templates, with the role and the field of each token.
+r"""Encoding of conversations with chat templates, with the role and the field of each token.
 
-The assistant's text is located by its source, not by searching for it. The conversation is rendered with
-texts that know which message they are from (`text_sources`), and each token gets a role and a field
-(`token_sources`). Renderings of the messages before and up to an answer show where its turn begins and ends
-(`turns`).
+The assistant's text is located by its source, not by searching for it. Conversations are rendered separately
+(`rendering`), so that each character has its role, field and message. Then their texts are encoded together,
+and each token gets the columns of one of its characters.
+
+Messages come from users, who could forge a turn with the text `<|im_end|>`. So by default special tokens in
+messages raise an error (`ControlTokens.check`). If a caller wants them as ordinary text, they are
+distinguished from those that the template writes by the sources of the rendered text:
+
+    message                 "say <|im_end|>"
+    rendered                "<|im_start|>user\nsay <|im_end|><|im_end|>"
+    sources                  template           message   template
+    split                   "<|im_start|>" | "user\nsay <|im_end|>" | "<|im_end|>"
+
+The outer parts are encoded as special tokens, and the middle one as ordinary text, if the separate ids are
+those of the whole text. Otherwise this raises an error.
 """
 
 from __future__ import annotations
 
 import datetime
-import secrets
-from bisect import bisect_left, bisect_right
+import inspect
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
-from tokjax._util.imports import import_optional
 from tokjax.core import protocol
 from tokjax.core.encode_options import accept_options
-from tokjax.encoding.chat.messages import (
-    ControlTokens,
-    add_reasoning_aliases,
-    change_texts,
-    check_strings,
-    copy_json,
-    copy_messages,
-    encode_with_literals,
-    find_control_tokens,
-    find_unwritten_messages,
-    mark_end,
-    pop_weights,
-)
-from tokjax.encoding.chat.template_limits import Budget
-from tokjax.encoding.chat.text_sources import Tracker
-from tokjax.encoding.chat.token_sources import compute_token_sources, find_sources
-from tokjax.encoding.chat.turns import find_prompt, find_turns
-from tokjax.encoding.encode import encode_batch_result, encode_result
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.objectives.losses import CHAT_ROLES, chat_loss_mask
-from tokjax.offsets import char_to_byte_spans
-from tokjax.pretokenize.special_tokens import compile_matcher
+from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
+from tokjax.core.records import make_batch_without_copy
+from tokjax.core.utf8 import count_bytes, find_character_starts
+from tokjax.encoding.chat.messages import copy_messages
+from tokjax.encoding.chat.rendering import RANKS, ChatRenderer
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokjaxError
+from tokjax.pretokenize.special_tokens import compile_matcher, has_special
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
     from tokjax.core.encode_options import Special
-    from tokjax.core.records import TokenizationResult
-    from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate
-    from tokjax.encoding.chat.messages import Message
-    from tokjax.encoding.chat.text_sources import Source, SourceRun
-    from tokjax.encoding.chat.token_sources import TokenSources
+    from tokjax.core.records import TokenizationBatch, TokenizationResult
+    from tokjax.encoding.chat.rendering import CharacterRuns, RenderedChat
 
-_ASSISTANT = "assistant"
 _MAX_CHARACTERS = 1 << 22
-_TEXT_OPTIONS: dict[str, Any] = {"add_special_tokens": False, "allowed_special": "all"}
-_INSTRUCTIONS = ("system", "developer")
-RESERVED_VARIABLES = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
-"""Variables of templates that are arguments of `encode_chat`."""
-_ANOTHER_TEXT = "the chat template writes another text for the same messages when their origin is followed"
-_UNTRUSTED = ("tools", "documents")
-"""Variables that are checked like messages, because they often contain text of third parties."""
 
 
 @short_repr
@@ -86,6 +68,25 @@ class EncodedChat(NamedTuple):
     result: TokenizationResult
     assistant_mask: NDArray[np.int32] | None
     text: str
+    sources: NDArray[np.int8] | None = None
+    message_indices: NDArray[np.int32] | None = None
+
+
+@short_repr
+class EncodedChats(NamedTuple):
+    """Tokens of many conversations. The columns are those of all of them, one after the other.
+
+    Attributes:
+        result: the encoded `texts`; `result.row_splits` has the bounds of each conversation.
+        assistant_mask: as in `EncodedChat`, `int32`, shape `(num_tokens,)`, or `None`.
+        texts: the rendered conversations.
+        sources: as in `EncodedChat`, `int8`, shape `(num_tokens,)`, or `None`.
+        message_indices: as in `EncodedChat`, `int32`, shape `(num_tokens,)`, or `None`.
+    """
+
+    result: TokenizationBatch
+    assistant_mask: NDArray[np.int32] | None
+    texts: tuple[str, ...]
     sources: NDArray[np.int8] | None = None
     message_indices: NDArray[np.int32] | None = None
 
@@ -122,12 +123,14 @@ def encode_chat(
     generation prompt provides; and the generation prompt at the end. `tokjax.objectives.chat_loss_mask` makes
     loss masks of them. A token with text of several sources belongs to the answer, if one of them does.
 
-    The assistant's tokens are the contents of `{% generation %}` blocks if the template has such blocks.
-    Otherwise they are the turns of the assistant. A turn begins where the text of the messages before it with
-    a generation prompt ends. (If the template has no generation prompt, it includes the role.) It ends with
-    the text that the template writes for its end, also where that is in front of the next message. A message
-    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`, and its tokens
-    have the role `other` in `sources`. With 1, `True`, `None` or neither key it counts.
+    The assistant's tokens are the contents of `{% generation %}` blocks if the template has such blocks, and
+    a header ends where a block begins. Otherwise they are the turns of the assistant. A turn begins where the
+    text of the messages before it with a generation prompt ends. (If the template has no generation prompt,
+    it includes the role.) It ends with the text that the template writes for its end, also where that is in
+    front of the next message. A message of the assistant with `"weight": 0` or `"train": False` has no tokens
+    in `assistant_mask`, and its tokens have the role `other` in `sources`. With 1, `True`, `None` or neither
+    key it counts. If the template writes earlier answers otherwise than it did when they were the last
+    message, `chat_examples` trains each as it was produced.
 
     Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
@@ -169,188 +172,281 @@ def encode_chat(
             is unknown, which the error names (pass `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
-    steps = _encode_in_steps(
+    chats = encode_chats(
         tokenizer,
-        messages,
+        [messages],
         template,
+        variables=variables,
         add_generation_prompt=add_generation_prompt,
         continue_final_message=continue_final_message,
         mask=mask,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
         trust_answers=trust_answers,
-        variables=variables,
         date=date,
         max_characters=max_characters,
     )
-    return _finish(steps, encode_result(tokenizer, next(steps), **_TEXT_OPTIONS))
+    return EncodedChat(chats.result[0], chats.assistant_mask, chats.texts[0], *chats[3:])
 
 
+class ChatOptions(TypedDict, total=False):
+    """Options of `encode_chat`, which documents them, that other functions of conversations share."""
+
+    add_generation_prompt: bool
+    continue_final_message: bool
+    mask: bool
+    allowed_special: Special
+    disallowed_special: Special
+    trust_answers: bool
+    date: datetime.date | str | None
+    max_characters: int
+
+
+CHAT_DEFAULTS = {
+    name: inspect.signature(encode_chat).parameters[name].default for name in ChatOptions.__annotations__
+}
+
+
+@accept_options(ChatOptions, **CHAT_DEFAULTS)
 def encode_chats(
     tokenizer: Any,
-    conversations: Iterable[tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]],
+    conversations: Sequence[Sequence[Mapping[str, Any]]],
     template: str,
     *,
+    variables: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
     threads: int | None = None,
-    **options: Any,
-) -> list[EncodedChat]:
-    """Encodes many conversations, as `encode_chat` does. Their texts are encoded together, which is faster.
+    **options: Unpack[ChatOptions],
+) -> EncodedChats:
+    r"""Encodes many conversations, as `encode_chat` does. Their texts are encoded together, which is faster.
 
     Args:
-        tokenizer: tokenizer that computes offsets.
-        conversations: messages and variables of each conversation.
+        tokenizer: any registered tokenizer. With `mask=True` it must compute offsets.
+        conversations: the messages of each conversation.
         template: the Jinja template.
-        threads: number of threads that share the work, as in `encode_batch_result`.
+        variables: other variables of the template: a mapping, or a list with one for each conversation.
+        threads: number of cores to use, as in `encode_batch_result`.
         **options: other options of `encode_chat`.
+
+    Raises:
+        InvalidArgumentError: as for `encode_chat`; a note of the error has the index of the conversation.
+
+    >>> from tokjax import byte_level, decode
+    >>> question, answer = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
+    >>> template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
+    >>> chats = encode_chats(byte_level(), [[question, answer], [question]], template)
+    >>> chats.result.row_splits.tolist(), decode(byte_level(), chats.result.ids[chats.assistant_mask == 1])
+    ([0, 26, 35], '[assistant]hello\n')
     """
-    steps = [
-        _encode_in_steps(tokenizer, messages, template, variables=variables, **options)
-        for messages, variables in conversations
-    ]
-    batch = encode_batch_result(tokenizer, [next(each) for each in steps], threads=threads, **_TEXT_OPTIONS)
-    return [_finish(each, result) for each, result in zip(steps, batch, strict=True)]
+    renderer = ChatRenderer(tokenizer, template, CHAT_DEFAULTS | options)
+    own = variables if isinstance(variables, (list, tuple)) else [variables] * len(conversations)
+    chats = []
+    for i, each in enumerate(zip(conversations, own, strict=True)):
+        try:
+            chats.append(renderer.render_chat(*each))
+        except TokjaxError as error:
+            if len(conversations) > 1:
+                error.add_note(f"in conversations[{i}]")
+            raise
+    texts = tuple(chat.text for chat in chats)
+    batch = _encode_rendered(tokenizer, chats, renderer.control.names, threads)
+    _check_ids(tokenizer, chats, batch, renderer.control.not_allowed)
+    runs = [chat.runs for chat in chats if chat.runs]
+    if not runs:
+        nothing = np.zeros(0, np.int32), texts, np.zeros(0, np.int8), np.zeros(0, np.int32)
+        return EncodedChats(batch, *((None, texts) if texts else nothing))
+    offsets = _get_offsets(tokenizer, texts, batch)
+    mask, sources, message_indices = _compute_columns(runs, texts, offsets, batch.lengths)
+    return EncodedChats(batch, mask, texts, sources, message_indices)
 
 
-def _finish(
-    steps: Generator[str, TokenizationResult, EncodedChat], result: TokenizationResult
-) -> EncodedChat:
-    """Returns what `_encode_in_steps` returns when it receives the result of its text."""
-    try:
-        steps.send(result)
-    except StopIteration as stop:
-        chat: EncodedChat = stop.value
-        return chat
-    raise AssertionError("it yields one text")
-
-
-def _encode_in_steps(
+@accept_options(ChatOptions, **CHAT_DEFAULTS)
+def chat_examples(
     tokenizer: Any,
     messages: Sequence[Mapping[str, Any]],
     template: str,
     *,
-    add_generation_prompt: bool = False,
-    continue_final_message: bool = False,
-    mask: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    trust_answers: bool = True,
     variables: Mapping[str, Any] | None = None,
-    date: datetime.date | str | None = None,
-    max_characters: int = _MAX_CHARACTERS,
-) -> Generator[str, TokenizationResult, EncodedChat]:
-    """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
-    prompt = bool(add_generation_prompt)
-    _check_options({} if variables is None else variables, prompt, continue_final_message)
-    templates = import_optional("tokjax.encoding.chat.chat_template", extra="chat", purpose="encode_chat")
-    compiled: ChatTemplate = templates.compile_template(template)
-    control = find_control_tokens(
-        tokenizer, template, allowed_special, disallowed_special, trust_answers=trust_answers
-    )
-    conversation = copy_messages(messages)
-    excluded = pop_weights(conversation)
-    control.check(conversation)
-    template_variables = copy_json({"tools": None, "documents": None, **(variables or {})}, "variables")
-    untrusted = {name: template_variables[name] for name in _UNTRUSTED}
-    check_strings(untrusted, "variables", control.disallowed)
+    **options: Unpack[ChatOptions],
+) -> list[EncodedChat]:
+    """Encodes a conversation so that each answer is trained once, in the form in which it was produced.
 
-    now = datetime.datetime.now() if date is None else date
-    clock = {"strftime_now": templates.make_clock(now)}  # the same time in all renderings
-    tokens = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
-
-    budget = Budget(check_int("max_characters", max_characters, minimum=1))
-
-    renderer = _ChatRenderer(
-        compiled, clock | tokens | template_variables, budget, conversation, continue_final_message
-    )
-    text = renderer.render(conversation, prompt).text
-    renderer.texts[len(conversation), prompt] = text
-    sourced = renderer.render(conversation, prompt, with_sources=True)
-    literals, recognized = _find_literals(sourced, text, conversation, control)
-    _check_contents(renderer, sourced.runs, template, prompt)
-    if literals:
-        yield ""
-        result = encode_with_literals(tokenizer, text, control.names, literals)
-    else:
-        result = yield text
-    _check_ids(tokenizer, text, result, recognized, control.not_allowed)
-    if not mask:
-        return EncodedChat(result, None, text)
-    offsets = _get_offsets(tokenizer, text, result)
-    if sourced.text != text:
-        raise InvalidArgumentError(
-            f"{_ANOTHER_TEXT}, so that the assistant's tokens can't be determined. It may use the time, "
-            "or add text to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids "
-            "without a mask"
-        )
-    has_blocks = compiled.has_generation_blocks
-    roles = [message["role"] for message in conversation]
-    turns = find_turns(text, sourced.runs, roles, renderer)
-    prompt_start = find_prompt(text, sourced.runs, turns, len(roles), renderer)
-    characters = find_sources(text, sourced.runs, roles, turns, prompt_start, allow_lost=has_blocks)
-    sources = compute_token_sources(characters, text, offsets)
-    assistant_mask: Any = (
-        _compute_mask(text, offsets, sourced.generated) if has_blocks else chat_loss_mask(sources.codes)
-    )
-    if excluded:
-        assistant_mask, sources = _exclude_messages(excluded, assistant_mask, sources)
-    return EncodedChat(result, assistant_mask, text, *sources)
-
-
-def _find_literals(
-    sourced: RenderedTemplate, text: str, messages: list[Message], control: ControlTokens
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Finds the control tokens in a rendered text that are ordinary text of messages.
+    Templates may write an answer differently once other messages follow it: without its reasoning, or with
+    another end of the turn. `encode_chat` then trains on what the model never produced. Here the conversation
+    is rendered up to each answer. A rendering serves for several answers as long as it begins with the text
+    of the one before; where the template changes an earlier text, a new example begins. So a template that
+    only appends needs one example, and one that drops the reasoning of earlier turns needs one for each
+    question of the user.
 
     Args:
-        sourced: the text with sources.
-        text: the text rendered without sources.
-        messages: the messages.
-        control: the control tokens.
+        tokenizer: any registered tokenizer that computes offsets.
+        messages: the messages, as for `encode_chat`. Those after the last answer are left out.
+        template: the Jinja template.
+        variables: other variables of the template.
+        **options: other options of `encode_chat`.
 
     Returns:
-        These tokens by their position, and likewise the others that are not allowed in messages.
+        The examples in order. `assistant_mask` is 0 on answers that an earlier example trains. Without
+        answers, there are none.
 
     Raises:
-        DisallowedSpecialTokenError: text of messages becomes a disallowed token, or a part of a token.
-        InvalidArgumentError: the text with sources has other tokens, so that their origin is not known.
+        InvalidArgumentError: as for `encode_chat`; or an option would change the end of the text, or leave
+            out the mask.
+
+    >>> from tokjax import byte_level, decode
+    >>> template = "{% for m in messages %}{% if loop.last %}({{ m.thinking }}){% endif %}{{ m.content }};"
+    >>> answers = [{"role": "assistant", "content": c, "thinking": t} for c, t in ("ax", "by")]
+    >>> for chat in chat_examples(byte_level(), answers, template + "{% endfor %}"):
+    ...     print(chat.text, decode(byte_level(), chat.result.ids[chat.assistant_mask == 1]))
+    (x)a; (x)a;
+    a;(y)b; (y)b;
     """
-    literals: dict[int, str] = {}
-    recognized: dict[int, str] = {}
-    if not control.not_allowed:
-        return literals, recognized
-    runs = sourced.runs
-    stops = [stop for _, stop, _ in runs]
-    matcher = compile_matcher(control.names)
-    matches = list(matcher.finditer(sourced.text))
+    settings: dict[str, Any] = CHAT_DEFAULTS | options
+    if settings["add_generation_prompt"] or settings["continue_final_message"] or not settings["mask"]:
+        raise InvalidArgumentError(
+            "chat_examples ends each text after an answer, and needs the mask; pass neither "
+            "add_generation_prompt, continue_final_message nor mask=False"
+        )
+    settings["date"] = settings["date"] or datetime.datetime.now()  # the same in all renderings
+    renderer = ChatRenderer(tokenizer, template, settings | {"mask": False})
+    answers = [i for i, message in enumerate(copy_messages(messages)) if message["role"] == "assistant"]
+    texts = [renderer.render_chat(messages[: i + 1], variables).text for i in answers]
+    # An example begins with the first answer, and after one whose text is not the start of the next text.
+    begins = [k for k in range(len(answers)) if k == 0 or not texts[k].startswith(texts[k - 1])]
+    last = [answers[stop - 1] for stop in [*begins[1:], len(answers)]] if answers else []
+    chats = []
+    for first, stop in zip(begins, last, strict=True):
+        chat = encode_chat(tokenizer, messages[: stop + 1], template, variables=variables, **settings)
+        is_earlier = np.isin(np.asarray(chat.message_indices), answers[:first])
+        mask = np.where(is_earlier, np.int32(0), np.asarray(chat.assistant_mask))
+        chats.append(chat._replace(assistant_mask=mask))
+    return chats
 
-    def is_recognized(source: Source, name: str) -> bool:
-        is_text = source.field in ("content", "reasoning") and name in control.trusted
-        is_own = is_text and messages[source.message]["role"] == _ASSISTANT
-        return (is_own or source.field == "scaffold") and not (source.is_foreign or source.lost_by)
 
-    for match in matches:
-        name = match[0]
-        if name not in control.not_allowed:
-            continue
-        parts = runs[bisect_right(stops, match.start()) : bisect_left(stops, match.end()) + 1]
-        if all(is_recognized(source, name) for *_, source in parts):
-            recognized[match.start()] = name
-        elif name in control.disallowed or len(parts) > 1 or parts[0][2].lost_by:
-            lost_by = next((f" with {source.lost_by}" for *_, source in parts if source.lost_by), "")
-            raise DisallowedSpecialTokenError(
-                f"with these messages the chat template makes {name!r} of a text, a name or a key of the "
-                f"messages, tools or documents{lost_by}, which would become a special token. If this is "
-                f"intended, pass allowed_special={{{name!r}}}"
-            )
+def _encode_rendered(
+    tokenizer: Any, chats: Sequence[RenderedChat], names: frozenset[str], threads: int | None
+) -> TokenizationBatch:
+    """Encodes rendered texts with their control tokens recognized, except for those that are ordinary text.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        chats: the conversations.
+        names: the control tokens.
+        threads: number of cores to use.
+    """
+    options: dict[str, Any] = {"add_special_tokens": False, "disallowed_special": ()}
+    texts = [chat.text for chat in chats if not chat.literals]
+    plain = protocol.encode_texts(tokenizer, texts, allowed_special="all", threads=threads, **options)
+    if len(texts) == len(chats):
+        return plain
+    remaining = iter(plain)
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    lengths = []
+    for chat in chats:
+        if chat.literals:
+            parts = _split_at_literals(tokenizer, chat, names)
+            results = [
+                protocol.encode_texts(model, [part], allowed_special=allowed, **options)[0]
+                for part, model, allowed in parts
+            ]
+            rows = _shift_parts(tokenizer, [part for part, *_ in parts], results)
         else:
-            literals[match.start()] = name
-    if sourced.text != text and (literals or matcher.findall(text) != [each[0] for each in matches]):
-        raise InvalidArgumentError(f"{_ANOTHER_TEXT}, so that special tokens in messages can't be found")
-    return literals, recognized
+            rows = [{name: getattr(result, name) for name in COLUMNS} for result in [next(remaining)]]
+        lengths.append(sum(len(row["ids"]) for row in rows))
+        for name, column in columns.items():
+            column += [row[name] for row in rows]
+    joined: dict[str, Any] = {
+        name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()
+    }
+    get_token_strings = protocol.get_vocabulary(tokenizer).get_token_strings
+    ragged = Ragged(**joined, row_splits=make_row_splits(lengths))
+    return make_batch_without_copy(ragged, plain.metadata, get_token_strings, has_attention_mask=True)
+
+
+def _split_at_literals(
+    tokenizer: Any, chat: RenderedChat, names: frozenset[str]
+) -> list[tuple[str, Any, Any]]:
+    """Splits a text with control tokens that are ordinary text.
+
+    Returns:
+        The text, the tokenizer and the allowed tokens of each part.
+
+    Raises:
+        InvalidArgumentError: the tokenizer can't encode one of them as ordinary text next to a control token
+            of the template.
+    """
+    text, literals = chat.text, chat.literals
+    matched = frozenset(literals.values()) - protocol.get_vocabulary(tokenizer).special_names
+    literal_tokenizer = protocol.make_special(tokenizer, matched) if matched else tokenizer
+    pieces, position = [""], 0
+    for match in compile_matcher(names).finditer(text):
+        if match.start() not in literals:
+            pieces += [text[position : match.start()], match.group()]
+            position = match.end()
+    pieces += [text[position:], ""]
+    parts: list[tuple[str, Any, Any]] = []
+    recognized = ""
+    # `pieces` alternates between control tokens and ordinary text. Text without literal ones is collected
+    # with the control tokens around it, and encoded in one call.
+    for special, ordinary, following in zip(pieces[:-1:2], pieces[1::2], pieces[2::2], strict=True):
+        if not has_special(ordinary, names):
+            recognized += special + ordinary
+            continue
+        parts.append((recognized, tokenizer, "all"))
+        recognized = ""
+        # The text is split here. That is correct only if the tokenizer encodes both sides independently,
+        # which is not the case, for example, if the special token removes the whitespace next to it.
+        is_free_after = all(_is_separable(tokenizer, end, following) for end in ("x", "x \n"))
+        if is_free_after and all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
+            parts += [(special, tokenizer, "all"), (ordinary, literal_tokenizer, ())]
+        elif is_free_after and special not in ordinary:  # it changes the text after it: encode both together
+            parts.append((special + ordinary, literal_tokenizer, {special}))
+        else:
+            raise InvalidArgumentError(
+                f"{type(tokenizer).__name__} can't encode {sorted({*literals.values()})} as ordinary text "
+                f"between {special!r} and {following!r}, because the ids depend on the text beside these "
+                "(SentencePiece can add or remove spaces there); remove them from the messages, or pass "
+                "allowed_special= to recognize them"
+            )
+    parts.append((recognized, tokenizer, "all"))
+    return [part for part in parts if part[0]]
+
+
+def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
+    """Returns whether the ids of two concatenated texts are the concatenated ids of each.
+
+    One of the texts is a special token or empty.
+    """
+    if not first or not second:
+        return True
+    options: dict[str, Any] = {"add_special_tokens": False, "return_offsets": False, "return_masks": False}
+    batch = protocol.encode_texts(
+        tokenizer, [first + second, first, second], allowed_special="all", **options
+    )
+    combined, *separate = (row.ids for row in batch)
+    return bool(np.array_equal(combined, np.concatenate(separate)))
+
+
+def _shift_parts(
+    tokenizer: Any, texts: Sequence[str], results: Sequence[TokenizationResult]
+) -> list[dict[str, Any]]:
+    """Returns the columns of consecutive parts of a text. Offsets and `word_ids` refer to the whole text."""
+    rows: list[dict[str, Any]] = []
+    num_bytes, num_words = 0, 0
+    for text, result in zip(texts, results, strict=True):
+        row = {name: getattr(result, name) for name in COLUMNS}
+        if result.offsets is not None:  # (0, 0) stays the sentinel for tokens without text
+            row["offsets"] = np.where(result.offsets > 0, result.offsets + num_bytes, 0)
+        if result.word_ids is not None:
+            row["word_ids"] = np.where(result.word_ids >= 0, result.word_ids + num_words, -1).astype(np.int32)
+            num_words += int(result.word_ids.max(initial=-1)) + 1
+        is_normalized = result.metadata.offsets_reference == "tokenizer_normalized_text"
+        num_bytes += count_bytes(protocol.tokenization_view(tokenizer, text) if is_normalized else text)
+        rows.append(row)
+    return rows
 
 
 def _check_ids(
-    tokenizer: Any, text: str, result: TokenizationResult, recognized: dict[int, str], names: frozenset[str]
+    tokenizer: Any, chats: Sequence[RenderedChat], batch: TokenizationBatch, names: frozenset[str]
 ) -> None:
     """Checks that a normalizer makes no control token of messages, for example of full-width letters.
 
@@ -358,9 +454,8 @@ def _check_ids(
 
     Args:
         tokenizer: the tokenizer.
-        text: the encoded text.
-        result: its tokens.
-        recognized: the control tokens that the text has, by their positions.
+        chats: the rendered conversations.
+        batch: their tokens.
         names: the tokens that are not allowed in messages. The unknown token is not checked.
 
     Raises:
@@ -370,236 +465,85 @@ def _check_ids(
     by_id = {vocabulary.get_id(name): name for name in names - {vocabulary.roles.get("unk")}}
     is_checked = np.zeros(vocabulary.size, bool)
     is_checked[list(by_id)] = True
-    found = np.flatnonzero(is_checked.take(result.ids))
-    expected = {start: name for start, name in recognized.items() if name in by_id.values()}
-    made = [by_id[id_] for id_ in result.ids[found].tolist()]
-    others = Counter(made) - Counter(expected.values())
-    if result.offsets is None or result.metadata.normalizer is None:
-        are_expected = not others
-    else:
-        starts = np.array(sorted(expected), np.int64)
-        spans = _get_offsets(tokenizer, text, result)[found]  # a span may begin with whitespace
-        byte_starts = char_to_byte_spans(text, np.stack([starts, starts + 1], axis=1))[:, 0]
-        located = [expected[start] for start in starts.tolist()]
-        are_expected = made == located and bool(
-            ((spans[:, 0] <= byte_starts) & (byte_starts < spans[:, 1])).all()
+    found = np.flatnonzero(is_checked.take(batch.ids))
+    rows = np.searchsorted(batch.row_splits, found, "right") - 1
+    made = [(row, by_id[id_]) for row, id_ in zip(rows.tolist(), batch.ids[found].tolist(), strict=True)]
+    expected, starts = [], []
+    needs_positions = batch.offsets is not None and batch.metadata.normalizer is not None
+    for row, chat in enumerate(chats):
+        recognized = {start: name for start, name in chat.recognized.items() if name in by_id.values()}
+        expected += [(row, name) for name in recognized.values()]
+        if needs_positions:
+            starts += find_character_starts(chat.text)[list(recognized)].tolist()
+    others = Counter(made) - Counter(expected)
+    are_expected = not others
+    if needs_positions:
+        spans = _get_offsets(tokenizer, [chat.text for chat in chats], batch)[found]
+        # (a span may begin with whitespace)
+        are_expected = made == expected and all(
+            start <= position + 1 < stop
+            for position, (start, stop) in zip(starts, spans.tolist(), strict=True)
         )
     if are_expected:
         return
-    name = next(iter([*others, *made, *expected.values()]))
+    _, name = next(iter([*others, *made, *expected]))
     raise DisallowedSpecialTokenError(
         f"the tokenizer normalizes a text of the messages to the control token {name!r}, or changes one; "
         f"remove it, or pass allowed_special={{{name!r}}}"
     )
 
 
-def _exclude_messages(
-    excluded: list[int], mask: NDArray[np.int32], sources: TokenSources
-) -> tuple[NDArray[np.int32], TokenSources]:
-    """Removes answers from the mask, and gives their tokens the role `other`, which no mask counts.
-
-    Text after all messages, such as an EOS token after a loop, belongs to the last message.
-
-    Raises:
-        InvalidArgumentError: a token of the assistant is not known to be of a message.
-    """
-    messages = sources.messages.copy()
-    last = np.flatnonzero(messages >= 0).max(initial=-1)
-    messages[last + 1 :] = messages[last] if last >= 0 else -1
-    if (mask[messages < 0] > 0).any():
-        raise InvalidArgumentError(
-            "a message has the weight 0, and the chat template writes text outside of messages in a "
-            "{% generation %} block, so that the tokens of the message can't be determined"
-        )
-    is_excluded = np.isin(messages, excluded)
-    others = sources.codes % np.int8(8) + np.int8(8 * CHAT_ROLES.index("other"))
-    codes = np.where(is_excluded, others, sources.codes)
-    return np.where(is_excluded, np.int32(0), mask), sources._replace(codes=codes)
-
-
-def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) -> None:
-    if prompt and continued:
-        raise InvalidArgumentError(
-            "add_generation_prompt begins another message, and continue_final_message ends within the last "
-            "one; pass one of them"
-        )
-    if not isinstance(variables, Mapping):
-        raise InvalidArgumentError(f"variables must map names to values, not be {variables!r:.80}")
-    for name in sorted(RESERVED_VARIABLES):
-        if name in variables:
-            raise InvalidArgumentError(f"variables has {name!r}; pass it as an argument of encode_chat")
-
-
-class _ChatRenderer:
-    """A compiled template with its variables, which renders a conversation, or other messages.
-
-    Args:
-        template: the template.
-        variables: its variables.
-        budget: the budget of all renderings.
-        messages: the messages of the conversation.
-        continued: whether to end within the last message of the conversation.
-    """
-
-    def __init__(
-        self,
-        template: ChatTemplate,
-        variables: dict[str, Any],
-        budget: Budget,
-        messages: list[Message],
-        continued: bool,
-    ) -> None:
-        self._template = template
-        self._variables = variables
-        self._budget = budget
-        self.messages = messages
-        self._continued = continued
-        self._marker = f"\ue000{secrets.token_hex(16)}\ue001 "
-        self.texts: dict[tuple[int, bool], str | None] = {}
-
-    def render(
-        self, messages: list[Message], prompt: bool, *, with_sources: bool = False
-    ) -> RenderedTemplate:
-        """Renders messages.
-
-        Args:
-            messages: the messages.
-            prompt: whether to write a generation prompt.
-            with_sources: whether to follow the sources of the text.
-        """
-        is_continued = self._continued and len(messages) == len(self.messages)
-        completed = add_reasoning_aliases(mark_end(messages, self._marker) if is_continued else messages)
-        variables = self._variables | {"messages": completed, "add_generation_prompt": prompt}
-        tracker = None
-        if with_sources:
-            tracker = Tracker({i for i, message in enumerate(messages) if message["role"] == _ASSISTANT})
-            variables |= {name: tracker.copy(variables[name]) for name in _UNTRUSTED}
-            variables["messages"] = tracker.add_sources(completed)
-        rendered = self._template.render(variables, self._budget, tracker)
-        return self._cut(rendered) if is_continued else rendered
-
-    def try_rendering_text(self, messages: list[Message], prompt: bool) -> str | None:
-        """Renders messages and returns the text; `None` if the template rejects them."""
-        try:
-            return self.render(messages, prompt).text
-        except InvalidArgumentError:  # for example, it needs a message of the user, or takes no lists
-            if self._budget.remaining < 0:  # the limit of work is an error of the template
-                raise
-            return None
-
-    def get_text(self, num_messages: int, prompt: bool) -> str | None:
-        """Renders the first messages of the conversation; `None` if the template rejects them."""
-        key = num_messages, prompt
-        if key not in self.texts:
-            self.texts[key] = self.try_rendering_text(self.messages[:num_messages], prompt)
-        return self.texts[key]
-
-    def get_text_after_messages(self, num_messages: int, prompt: bool) -> str:
-        """Returns the text after the last text of a message; empty if the template rejects the messages."""
-        text = self.get_text(num_messages, prompt)
-        if text is None:
-            return ""
-        runs = self.render(self.messages[:num_messages], prompt, with_sources=True).runs
-        return text[max((stop for _, stop, source in runs if source.field != "scaffold"), default=0) :]
-
-    def _cut(self, rendered: RenderedTemplate) -> RenderedTemplate:
-        """Removes the marker at the end of the last message, and the text after it."""
-        text, spans, runs = rendered
-        start = text.rfind(self._marker.strip())
-        if start < 0:
-            raise InvalidArgumentError(
-                "the chat template does not write the end of the last message, where "
-                "continue_final_message=True ends"
-            )
-        is_trimmed = not text.startswith(self._marker, start)
-        text = text[:start].rstrip() if is_trimmed else text[:start]
-        end = len(text)
-        return rendered._replace(
-            text=text,
-            generated=[(start, min(stop, end)) for start, stop in spans if start < end],
-            runs=[(start, min(stop, end), source) for start, stop, source in runs if start < end],
-        )
-
-
-def _check_contents(renderer: _ChatRenderer, runs: Sequence[SourceRun], template: str, prompt: bool) -> None:
-    """Checks that the template writes each message that has a text.
-
-    A function can lose the sources of a text. Then other texts give another result.
-
-    Args:
-        renderer: the template and the messages.
-        runs: the sources of the text that the template writes for them.
-        template: the Jinja template, for the error.
-        prompt: whether the text ends with a generation prompt.
-
-    Raises:
-        InvalidArgumentError: nothing is written of the texts of a message.
-    """
-    messages, render = renderer.messages, renderer.try_rendering_text
-
-    def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
-        changed = rendered[i] | change_texts(part) | {"role": rendered[i]["role"]}
-        others = [*rendered[:i], changed, *rendered[i + 1 :]]
-        written = render(rendered, with_prompt)
-        return written is not None and written != render(others, with_prompt)
-
-    written = {(source.message, source.field) for *_, source in runs}
-    for i, part in find_unwritten_messages(messages, written):
-        message = messages[i]
-        role, content = message["role"], message.get("content")
-        # Mistral's templates write instructions with the last question, and only while it has no answer.
-        question = next((j for j in range(i, len(messages)) if messages[j]["role"] == "user"), i)
-        if is_written(i, part, messages) or (
-            role in _INSTRUCTIONS and is_written(i, part, messages[: question + 1], with_prompt=True)
-        ):
-            continue
-        problem = "the template writes lists of parts"
-        other: list[Any] | None = [{"type": "text", "text": content}]
-        if not content or not str(content).strip():
-            problem, other = "the template writes tool calls if it is null", None
-        changed = message | {"content": other}
-        others = [*messages[:i], changed, *messages[i + 1 :]]
-        if isinstance(content, str) and is_written(i, changed if part is message else part, others):
-            example = {"role": role, "content": other and [{"type": "text", "text": "..."}]}
-            raise InvalidArgumentError(
-                f"the chat template {template!r:.60}... drops messages[{i}], because its content is a "
-                f"text and {problem}; pass the message as {example}"
-            )
-        dropped = f"messages[{i}]" if part is message else f"{list(part)} of messages[{i}]"
-        raise InvalidArgumentError(
-            f"the chat template {template!r:.60}... writes no text of {dropped}, which has the role {role!r} "
-            f"and the keys {list(message)[:20]}; pass a role and keys that the template reads, or remove the "
-            "message"
-        )
-
-
-def _get_offsets(tokenizer: Any, text: str, result: TokenizationResult) -> NDArray[np.integer[Any]]:
-    """Returns the byte spans of tokens in the text that was given."""
-    if result.offsets is None:
+def _get_offsets(tokenizer: Any, texts: Sequence[str], batch: TokenizationBatch) -> NDArray[np.integer[Any]]:
+    """Returns the byte spans of tokens in the texts that were given."""
+    if batch.offsets is None:
         raise InvalidArgumentError(
             f"{type(tokenizer).__name__} does not compute offsets, which the mask of the assistant's tokens "
             "needs; pass mask=False"
         )
-    offsets: NDArray[np.integer[Any]] = protocol.map_offsets_to_input(tokenizer, text, result).offsets
+    offsets: NDArray[np.integer[Any]] = protocol.map_offsets_to_input(tokenizer, texts, batch).offsets
     return offsets
 
 
-def _compute_mask(
-    text: str, offsets: NDArray[np.integer[Any]], spans: list[tuple[int, int]]
-) -> NDArray[np.int32]:
-    """Returns a mask with 1 for tokens that overlap any of the spans.
+def _compute_columns(
+    runs: Sequence[CharacterRuns],
+    texts: Sequence[str],
+    offsets: NDArray[np.integer[Any]],
+    lengths: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.int32]]:
+    """Computes the mask, the source and the message of each token.
+
+    A token with text of several runs gets the source of the first one of the highest rank: text of an answer,
+    then other text of a message, then scaffold of a message, then everything else. It is in the mask if one
+    of its runs is.
 
     Args:
-        text: the encoded text.
-        offsets: byte spans of its tokens.
-        spans: disjoint character spans `(start, stop)`, 0-based and half-open.
-
-    Returns:
-        `int32`, shape `(num_tokens,)`.
+        runs: the runs of each text.
+        texts: the texts.
+        offsets: byte spans of the tokens in their text, 1-based and half-open, shape `(num_tokens, 2)`.
+        lengths: number of tokens of each text.
     """
-    bounds = char_to_byte_spans(text, np.array(sorted(spans), np.int64).reshape(-1, 2))
-    # A token overlaps a span only if it overlaps the last span that begins before the token ends. Tokens
-    # before the first span have index -1, which is the appended entry, so that they overlap nothing.
-    last = np.searchsorted(bounds[:, 0], offsets[:, 1], "left") - 1
-    stops = np.append(bounds[:, 1], 0)
-    return (offsets[:, 0] < stops[last]).astype(np.int32)
+    bases = make_row_splits(map(count_bytes, texts))
+    starts = np.concatenate([each.starts + base for each, base in zip(runs, bases[:-1], strict=True)])
+    codes, messages, is_target = map(np.concatenate, list(zip(*runs, strict=True))[1:])
+    last_runs = np.cumsum([len(each.starts) for each in runs]) - 1
+    shifts = np.repeat(bases[:-1] - 1, lengths)
+    first = np.searchsorted(starts, offsets[:, 0] + shifts, "right") - 1
+    first = np.minimum(first, np.repeat(last_runs, lengths))
+    last = np.searchsorted(starts, offsets[:, 1] + shifts, "left") - 1
+    has_text = offsets[:, 1] > 0
+    mask = has_text & is_target[first]
+    several = np.flatnonzero(has_text & (last > first))  # tokens with text of several runs
+    ranks, chosen = np.where(messages < 0, 0, RANKS.take(codes)), first[several]
+    for rank in (1, 2, 3):
+        # The index of the next run of this rank, from each one on; a large one if there is none.
+        indices = np.where(ranks == rank, np.arange(len(starts)), len(starts))
+        following = np.minimum.accumulate(indices[::-1])[::-1][first[several]]
+        chosen = np.where(following <= last[several], following, chosen)
+    num_targets = make_row_splits(is_target)
+    mask[several] = num_targets[last[several] + 1] > num_targets[first[several]]
+    first[several] = chosen
+    return (
+        mask.astype(np.int32),
+        np.where(has_text, codes[first], np.int8(0)),
+        np.where(has_text, messages[first], np.int32(-1)),
+    )

@@ -1,17 +1,4 @@
-r"""Chat messages: copies and checks of their data, and special tokens in their text.
-
-Messages come from users, who could forge a turn with the text `<|im_end|>`. So by default special tokens in
-messages raise an error (`ControlTokens.check`). If a caller wants them as ordinary text, they are
-distinguished from those that the template writes by the sources of the rendered text (`text_sources`):
-
-    message                 "say <|im_end|>"
-    rendered                "<|im_start|>user\nsay <|im_end|><|im_end|>"
-    sources                  template           message   template
-    split                   "<|im_start|>" | "user\nsay <|im_end|>" | "<|im_end|>"
-
-`encode_with_literals` encodes the outer parts as special tokens, and the middle one as ordinary text, if the
-separate ids are those of the whole text. Otherwise it raises an error.
-"""
+"""Chat messages: copies and checks of their data, and the control tokens that they may contain."""
 
 from __future__ import annotations
 
@@ -20,16 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from tokjax.core import protocol
-from tokjax.core.ragged import Ragged
-from tokjax.core.records import make_batch_without_copy
-from tokjax.core.utf8 import count_bytes
 from tokjax.core.vocabulary import share_names
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import (
-    compile_matcher,
     has_special,
     reject_special,
     resolve_special,
@@ -40,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from tokjax.core.encode_options import Special
-    from tokjax.core.records import TokenizationBatch, TokenizationResult
 
 
 _PLAIN_TEXT = re.compile(r"[\w -]*")
@@ -134,8 +114,15 @@ def pop_weights(messages: list[Message]) -> list[int]:
     return excluded
 
 
+def exclude_answer(message: Message) -> Message:
+    """Returns an answer that does not count as a target. Invalid weights stay, and are errors later."""
+    is_counted = message.get("weight") in (None, 1) and message.get("train") in (None, True)
+    others = {key: value for key, value in message.items() if key not in ("weight", "train")}
+    return others | {"weight": 0} if is_counted else message
+
+
 def copy_json(
-    value: Any, path: str, change: Callable[[str, str], str] = lambda text, _: text, *, depth: int = 0
+    value: Any, path: str, change: Callable[[str, str], str] | None = None, *, depth: int = 0
 ) -> Any:
     """Copies JSON data to lists and dicts.
 
@@ -149,9 +136,11 @@ def copy_json(
         InvalidArgumentError: the value contains something that is not JSON data, or is nested too deeply.
     """
     if isinstance(value, str):
-        return change(str(value), path)
+        return change(str(value), path) if change else str(value)
     if depth > _MAX_DEPTH:
         raise InvalidArgumentError(f"{path[:60]}... has mappings or lists nested more than {_MAX_DEPTH} deep")
+    if type(value) is dict and not change and all(type(x) is str for pair in value.items() for x in pair):
+        return value.copy()  # the most frequent case, without paths
     if isinstance(value, Mapping):
         return {
             copy_json(key, f"a key of {path}", change, depth=depth + 1): copy_json(
@@ -203,40 +192,9 @@ def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
     copy_json(value, path, check)
 
 
-def change_texts(value: Any) -> Any:
-    """Copies messages or a part of them with another character in each text, except for roles and types."""
-
-    def change(text: str, path: str) -> str:
-        if path.startswith("a key of") or path.endswith(_PLAIN_PATHS):
-            return text
-        return re.sub(r"\S", lambda match: "y" if match[0] in "xX" else "x", text, count=1)
-
-    return copy_json(value, "", change)
-
-
-def mark_end(messages: list[Message], marker: str) -> list[Message]:
-    """Appends a marker to the content of the last message, or to the last text of its parts.
-
-    Raises:
-        InvalidArgumentError: there is no such text.
-    """
-    content = messages[-1].get("content") if messages else None
-    if isinstance(content, str):
-        return [*messages[:-1], messages[-1] | {"content": content + marker}]
-    parts = content if isinstance(content, list) else []
-    for i, part in reversed(list(enumerate(parts))):
-        if isinstance(part, dict) and isinstance(part.get("text"), str):
-            marked = [*parts[:i], part | {"text": part["text"] + marker}, *parts[i + 1 :]]
-            return [*messages[:-1], messages[-1] | {"content": marked}]
-    raise InvalidArgumentError(
-        "continue_final_message=True ends after the content of the last message, which is "
-        f"{content!r:.80}; pass messages whose last one has a text"
-    )
-
-
 def find_unwritten_messages(
     messages: Sequence[Message], written: set[tuple[int, str]]
-) -> list[tuple[int, Message]]:
+) -> list[tuple[int, Message, Sequence[str]]]:
     """Finds messages that have texts, or tool calls, of which a template writes nothing.
 
     Templates may drop reasoning, names, and the content of a message with tool calls. A part of a content
@@ -247,28 +205,30 @@ def find_unwritten_messages(
         written: index of the message and field of each run of the rendered text.
 
     Returns:
-        The index of each of these messages, and the message, or the part of it that is not written.
+        The index of each of these messages; the message, or the part of it that is not written; and the
+        fields of which a template must write one.
     """
-    unwritten = []
+    unwritten: list[tuple[int, Message, Sequence[str]]] = []
     for i, message in enumerate(messages):
         calls = {key: message[key] for key in TOOL_CALL_KEYS if key in message}
         for part, fields in ((message, _WRITTEN_FIELDS), (calls, ("tool_call",))):
             if part and written.isdisjoint([(i, field) for field in fields]):
-                texts = _list_texts(part, (*NAME_KEYS, *REASONING_KEYS))
+                texts = list_texts(part, (*NAME_KEYS, *REASONING_KEYS))
                 if any(map(str.strip, texts)):
-                    unwritten.append((i, part))
+                    unwritten.append((i, part, fields))
                     break
     return unwritten
 
 
-def _list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> list[str]:
+def list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> list[str]:
+    """Returns the texts of a message or of a part of it, except those under some keys."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
         if value.get("type") not in (None, "text", "function"):  # an image, for example
             return []
         value = [inner for key, inner in value.items() if key not in keys_without_text]
-    return [text for inner in value for text in _list_texts(inner)] if isinstance(value, list) else []
+    return [text for inner in value for text in list_texts(inner)] if isinstance(value, list) else []
 
 
 class ControlTokens(NamedTuple):
@@ -290,11 +250,12 @@ class ControlTokens(NamedTuple):
         """Checks messages, as `check_strings` does."""
         in_answers = share_names(self.disallowed - self.trusted)
         for i, message in enumerate(messages):
-            own_keys = OWN_KEYS if message["role"] == "assistant" else ()
-            own = {key: message[key] for key in own_keys if key in message}
-            others = {key: value for key, value in message.items() if key not in own}
-            check_strings(others, f"messages[{i}]", self.disallowed)
-            check_strings(own, f"messages[{i}]", in_answers)
+            for key, value in message.items():
+                is_own = key in OWN_KEYS and message["role"] == "assistant"
+                names = in_answers if is_own else self.disallowed
+                is_plain = key in OWN_KEYS and isinstance(value, str) and not has_special(value, names)
+                if not (is_plain or (key == "role" and value in ROLES)):  # the check with paths is slower
+                    check_strings({key: value}, f"messages[{i}]", names)
 
 
 def find_control_tokens(
@@ -315,111 +276,3 @@ def find_control_tokens(
     not_allowed = (special | matched) - allowed
     trusted = matched & not_allowed if trust_answers else frozenset[str]()
     return ControlTokens(share_names(special | matched), disallowed, not_allowed, trusted)
-
-
-def encode_with_literals(
-    tokenizer: Any, text: str, names: frozenset[str], literals: Mapping[int, str]
-) -> TokenizationResult:
-    """Encodes a text with its control tokens recognized, except for some that are ordinary text.
-
-    Args:
-        tokenizer: any registered tokenizer.
-        text: the rendered text.
-        names: the control tokens.
-        literals: those that are ordinary text, by their position in the text.
-
-    Raises:
-        InvalidArgumentError: the tokenizer can't encode one of them as ordinary text next to a control token
-            of the template.
-    """
-    matched = frozenset(literals.values()) - protocol.get_vocabulary(tokenizer).special_names
-    literal_tokenizer = protocol.make_special(tokenizer, matched) if matched else tokenizer
-    pieces, position = [""], 0
-    for match in compile_matcher(names).finditer(text):
-        if match.start() not in literals:
-            pieces += [text[position : match.start()], match.group()]
-            position = match.end()
-    pieces += [text[position:], ""]
-    jobs: list[tuple[str, Any, Any]] = []  # the text, the tokenizer and the allowed tokens of each part
-    recognized = ""
-    # `pieces` alternates between control tokens and ordinary text. Text without literal ones is collected
-    # with the control tokens around it, and encoded in one call.
-    for special, ordinary, following in zip(pieces[:-1:2], pieces[1::2], pieces[2::2], strict=True):
-        if not has_special(ordinary, names):
-            recognized += special + ordinary
-            continue
-        jobs.append((recognized, tokenizer, "all"))
-        recognized = ""
-        # The text is split here. That is correct only if the tokenizer encodes both sides independently,
-        # which is not the case, for example, if the special token removes the whitespace next to it.
-        is_free_after = all(_is_separable(tokenizer, end, following) for end in ("x", "x \n"))
-        if is_free_after and all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
-            jobs += [(special, tokenizer, "all"), (ordinary, literal_tokenizer, ())]
-        elif is_free_after and special not in ordinary:  # it changes the text after it: encode both together
-            jobs.append((special + ordinary, literal_tokenizer, {special}))
-        else:
-            raise InvalidArgumentError(
-                f"{type(tokenizer).__name__} can't encode {sorted({*literals.values()})} as ordinary text "
-                f"between {special!r} and {following!r}, because the ids depend on the text beside these "
-                "(SentencePiece can add or remove spaces there); remove them from the messages, or pass "
-                "allowed_special= to recognize them"
-            )
-    jobs.append((recognized, tokenizer, "all"))
-    jobs = [job for job in jobs if job[0]]
-    options: dict[str, Any] = {"add_special_tokens": False, "disallowed_special": ()}
-    parts = [
-        protocol.encode_texts(model, [part], allowed_special=allowed, **options)
-        for part, model, allowed in jobs
-    ]
-    return _concatenate_results(tokenizer, [part for part, *_ in jobs], parts)
-
-
-def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
-    """Returns whether the ids of two concatenated texts are the concatenated ids of each.
-
-    One of the texts is a special token or empty.
-    """
-    if not first or not second:
-        return True
-    options: dict[str, Any] = {"add_special_tokens": False, "return_offsets": False, "return_masks": False}
-    batch = protocol.encode_texts(
-        tokenizer, [first + second, first, second], allowed_special="all", **options
-    )
-    combined, *separate = (row.ids for row in batch)
-    return bool(np.array_equal(combined, np.concatenate(separate)))
-
-
-def _concatenate_results(
-    tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]
-) -> TokenizationResult:
-    """Concatenates the results of consecutive parts of a text.
-
-    Args:
-        tokenizer: the tokenizer that encoded the parts.
-        texts: the parts of the text.
-        parts: their results, each a batch of one row.
-
-    Returns:
-        One result. Offsets and `word_ids` refer to the whole text.
-    """
-    metadata = parts[0].metadata
-    is_normalized = metadata.offsets_reference == "tokenizer_normalized_text"
-    rows: list[dict[str, Any]] = []
-    num_bytes, num_words = 0, 0
-    for text, part in zip(texts, parts, strict=True):
-        row = part.ragged._asdict()
-        if part.offsets is not None:  # (0, 0) stays the sentinel for tokens without text
-            row["offsets"] = np.where(part.offsets > 0, part.offsets + num_bytes, 0)
-        if row["word_ids"] is not None:
-            word_ids = np.asarray(row["word_ids"])
-            row["word_ids"] = np.where(word_ids >= 0, word_ids + num_words, -1).astype(np.int32)
-            num_words += int(word_ids.max(initial=-1)) + 1
-        num_bytes += count_bytes(protocol.tokenization_view(tokenizer, text) if is_normalized else text)
-        rows.append(row)
-    joined: dict[str, Any] = {
-        name: None if column is None else np.concatenate([row[name] for row in rows])
-        for name, column in rows[0].items()
-    }
-    joined["row_splits"] = np.array([0, len(joined["ids"])], np.int64)
-    get_token_strings = protocol.get_vocabulary(tokenizer).get_token_strings
-    return make_batch_without_copy(Ragged(**joined), metadata, get_token_strings, has_attention_mask=True)[0]

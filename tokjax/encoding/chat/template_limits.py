@@ -178,10 +178,12 @@ class Budget:
 
     def spend_on_copy(self, value: Any, count: int = 1) -> None:
         """Spends the cost of the memory of copies of a value. Elements of lists are not copied."""
-        if isinstance(value, Collection):
-            self.spend(count * len(value) * (1 if isinstance(value, str) else _COPY))
+        if isinstance(value, str):  # first, since `Collection` is slow
+            self.spend(count * len(value))
         elif isinstance(value, int):
             _check_bits(value.bit_length())
+        elif isinstance(value, Collection):
+            self.spend(count * len(value) * _COPY)
 
     def spend_on_search(self, item: Any, container: Any) -> None:
         """Spends the cost of `item in container`."""

@@ -9,9 +9,9 @@ both strings:
     "A: " + (content | trim)   "A: low."           "1112222"     1: scaffold
 
 Text that the template itself writes is scaffold. It belongs to the message of the innermost loop over
-messages that is running (`Tracker`). Names, keys, and values such as `True` that messages may have made are
-scaffold, too, but foreign: they are not the template's own. A function that makes a new text of texts of
-different sources, such as the filter `title`, loses them: `Source.lost_by` names it.
+messages that is running (`Tracker`). Names, keys, and the text of all numbers and of `True`, `False` and
+`None` are scaffold, too, but foreign: they are not the template's own. A function that makes a new text of
+texts of different sources, such as the filter `title`, loses them: `Source.lost_by` names it.
 """
 # ruff: noqa: D102, D105 (the methods of `SourcedText` are those of `str`)
 
@@ -23,7 +23,7 @@ import secrets
 from collections.abc import Collection
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,10 +39,8 @@ from tokjax.encoding.chat.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_Value = TypeVar("_Value")
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
-_ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
 _SOURCE = 64
 """Cost of a source, in units of the template's budget."""
 _READ = 32
@@ -54,6 +52,8 @@ _FIELDS = {
     **dict.fromkeys(REASONING_KEYS, "reasoning"),
     **dict.fromkeys(TOOL_CALL_KEYS, "tool_call"),
 }
+_STRIPPING = ("lstrip", "rstrip", "strip", "removesuffix")
+"""Methods that return a part of a text, which is the first such part of it."""
 _FOREIGN = "\0"
 """Code of foreign text before it is concatenated to other text, and then belongs to the current message."""
 _OUTSIDE = "\1"
@@ -68,28 +68,32 @@ class Source(NamedTuple):
         field: `"scaffold"`, `"content"`, `"reasoning"`, `"tool_call"` or `"tool_result"`.
         is_foreign: whether it is, or may be, from names, keys or values of messages, tools or documents.
         lost_by: the function that lost the sources of the text; empty if they are known.
+        is_generated: whether it is in a `{% generation %}` block.
     """
 
     message: int
     field: str
     is_foreign: bool = False
     lost_by: str = ""
+    is_generated: bool = False
 
 
 SourceRun = tuple[int, int, Source]
 """Start and stop of a run of characters, and their source."""
 
 
-class _Scaffold(NamedTuple):
-    """Scaffold of a step of a loop whose message is not known yet, or foreign text of another scaffold.
+class _Variant(NamedTuple):
+    """Scaffold of a step of a loop whose message is not known yet, or a source with other properties.
 
     Attributes:
-        code: code of the scaffold of the loop around it, or of the scaffold that the text belongs to.
+        code: code of the scaffold of the loop around it, or of the source.
         is_foreign: whether it is foreign.
+        is_generated: whether it is in a `{% generation %}` block.
     """
 
     code: str
-    is_foreign: bool
+    is_foreign: bool = False
+    is_generated: bool = False
 
 
 class _Loop(NamedTuple):
@@ -109,13 +113,15 @@ class Tracker:
 
     Attributes:
         spend: function that spends units of the template's budget.
+        has_markup: whether a filter has made HTML, which escapes the texts that are added to it.
     """
 
     def __init__(self, answers: Collection[int] = ()) -> None:
         self._answers = answers
         self.spend: Callable[[int], None] = lambda _: None
-        self._sources: list[Source | _Scaffold] = []
-        self._codes: dict[Source | _Scaffold, str] = {}
+        self.has_markup = False
+        self._sources: list[Source | _Variant] = []
+        self._codes: dict[Source | _Variant, str] = {}
         self._add(Source(-1, "scaffold", is_foreign=True))  # _FOREIGN
         self.get_code(Source(-1, "scaffold"))  # _OUTSIDE
         self._loop = _Loop(_OUTSIDE)
@@ -127,12 +133,12 @@ class Tracker:
         """Code of the text that the template itself writes now."""
         return self._loop.scaffold
 
-    def _add(self, source: Source | _Scaffold) -> str:
+    def _add(self, source: Source | _Variant) -> str:
         self.spend(_SOURCE)
         self._sources.append(source)
         return chr(len(self._sources) - 1)
 
-    def get_code(self, source: Source | _Scaffold) -> str:
+    def get_code(self, source: Source | _Variant) -> str:
         """Returns the code of a source."""
         if source not in self._codes:
             self._codes[source] = self._add(source)
@@ -140,19 +146,28 @@ class Tracker:
 
     def get_source(self, code: str) -> Source:
         """Returns the source of a code."""
-        source, is_foreign = self._sources[ord(code)], False
-        while isinstance(source, _Scaffold):
-            is_foreign |= source.is_foreign
-            source = self._sources[ord(source.code)]
-        return source._replace(is_foreign=True) if is_foreign else source
+        source = self._sources[ord(code)]
+        if isinstance(source, Source):
+            return source
+        inner = self.get_source(source.code)
+        return inner._replace(
+            is_foreign=inner.is_foreign or source.is_foreign,
+            is_generated=inner.is_generated or source.is_generated,
+        )
 
     def get_codes(self, text: str) -> str:
         """Returns the codes of a text that is concatenated to others, or written, now."""
         if not isinstance(text, SourcedText):
             return self.scaffold * len(text)
         if text._codes[:1] == _FOREIGN:  # such text has no other codes
-            return self.get_code(_Scaffold(self.scaffold, is_foreign=True)) * len(text)
+            return self.get_code(_Variant(self.scaffold, is_foreign=True)) * len(text)
         return text._codes
+
+    def mark_generated(self, text: str) -> SourcedText:
+        """Returns the text of a `{% generation %}` block with sources."""
+        codes = self.get_codes(text)
+        variants = {ord(code): self.get_code(_Variant(code, is_generated=True)) for code in set(codes)}
+        return _make(text, codes.translate(variants))
 
     def merge(self, codes: set[str], function: str) -> str:
         """Returns the code of a value that a function made of values with these codes, of which it names one.
@@ -184,7 +199,7 @@ class Tracker:
         elif type(item) is int:  # a loop over indices of messages
             outer, scaffold = self._outer_loops[-1].scaffold, self.scaffold
             if self.get_source(outer).message < 0:  # `note_access` finds out the message
-                scaffold = self._add(_Scaffold(outer, is_foreign=False))
+                scaffold = self._add(_Variant(outer))
             self._loop = _Loop(scaffold, item=item)
 
     def note_access(self, message: SourcedMessage, key: Any) -> None:
@@ -198,7 +213,7 @@ class Tracker:
         is_item = message._index == loop.item
         if is_item or not loop.has_read_item or key in OWN_KEYS:
             source = Source(message._index, "scaffold")
-            if isinstance(self._sources[ord(loop.scaffold)], _Scaffold):
+            if isinstance(self._sources[ord(loop.scaffold)], _Variant):
                 self._sources[ord(loop.scaffold)] = source
             self._loop = loop._replace(scaffold=self.get_code(source), has_read_item=is_item)
 
@@ -211,9 +226,10 @@ class Tracker:
         codes = self.get_codes(text)
         current = self.get_source(self.scaffold).message
         for code in set(codes) if current >= 0 and self._has_calls else ():
-            message, field, _, lost_by = self.get_source(code)
-            if field == "tool_call" and message in self._answers and message != current and not lost_by:
-                codes = codes.replace(code, self.get_code(_Scaffold(self.scaffold, is_foreign=True)))
+            source = self.get_source(code)
+            is_call = source.field == "tool_call" and source.message in self._answers
+            if is_call and source.message != current and not source.lost_by:
+                codes = codes.replace(code, self.get_code(_Variant(self.scaffold, is_foreign=True)))
         return _make(text, codes)
 
     def list_runs(self, text: str) -> list[SourceRun]:
@@ -241,15 +257,14 @@ class Tracker:
         ]
         return _make("".join(part for part, _ in runs), "".join(code * len(part) for part, code in runs))
 
-    def find_codes(self, value: Any, *, in_messages: bool = True) -> set[str]:
+    def find_codes(self, value: Any) -> set[str]:
         """Returns the codes of all texts and numbers in a value. Lists that occur twice are read once.
 
-        `None`, `True`, `False` and empty texts of messages count as foreign, because they have no source, and
-        messages can decide which of them a value is.
+        Numbers without a source, `None`, `True`, `False` and empty texts of messages count as foreign,
+        because messages can decide which of them a value is.
 
         Args:
             value: strings, numbers, lists, tuples and mappings.
-            in_messages: whether to read messages that are elements of lists.
         """
         codes: set[str] = set()
         stack, seen = [value], dict[int, Any]()  # `seen` keeps its values alive, so that ids are not reused
@@ -258,19 +273,15 @@ class Tracker:
             if isinstance(element, SourcedText):
                 self.spend(len(element))
                 codes.update(element._codes or _FOREIGN)
-            elif element is None or isinstance(element, bool):
-                codes.add(_FOREIGN)
-            elif isinstance(element, (SourcedInt, SourcedFloat, SourcedDict, SourcedList)):
-                codes.add(element._code)
+            elif element is None or isinstance(element, (int, float, range, SourcedDict, SourcedList)):
+                codes.add(getattr(element, "_code", _FOREIGN))
             elif (
-                not isinstance(element, (str, int, float, range))  # first, since `Collection` is slow
+                not isinstance(element, str)  # first, since `Collection` is slow
                 and isinstance(element, Collection)
                 and id(element) not in seen
             ):
                 seen[id(element)] = element
                 inner = [*element, *(element.values() if isinstance(element, dict) else ())]
-                if not in_messages:
-                    inner = [each for each in inner if not isinstance(each, SourcedMessage)]
                 self.spend(len(element) + _READ * len(inner))
                 stack += inner
         return codes
@@ -347,20 +358,8 @@ class SourcedText(str):
     def __getitem__(self, key: Any) -> str:
         return _make(str.__getitem__(self, key), self._codes[key])
 
-    def lstrip(self, chars: Any = None, /) -> str:
-        return self[len(self) - len(str.lstrip(self, chars)) :]
-
-    def rstrip(self, chars: Any = None, /) -> str:
-        return self[: len(str.rstrip(self, chars))]
-
-    def strip(self, chars: Any = None, /) -> str:
-        return self.lstrip(chars).rstrip(chars)
-
     def removeprefix(self, prefix: str, /) -> str:
         return self[len(self) - len(str.removeprefix(self, prefix)) :]
-
-    def removesuffix(self, suffix: str, /) -> str:
-        return self[: len(str.removesuffix(self, suffix))]
 
     def split(self, sep: Any = None, maxsplit: Any = -1) -> list[str]:
         return self._locate(str.split(self, sep, maxsplit), sep)
@@ -411,21 +410,26 @@ class SourcedText(str):
         return located
 
 
-def _make_changing_method(name: str) -> Callable[..., str]:
-    """Makes a method that changes characters. Texts of the same length have the same sources."""
-    method = getattr(str, name)
+def _make_method(name: str) -> Callable[..., str]:
+    """Makes a method that returns a part of the text, or changes characters.
+
+    Changed texts of the same length have the same sources.
+    """
+    method, is_part = getattr(str, name), name in _STRIPPING
 
     @functools.wraps(method)
-    def change(self: SourcedText, *args: Any, **options: Any) -> str:
+    def call(self: SourcedText, *args: Any, **options: Any) -> str:
         text: str = method(self, *args, **options)
+        if is_part:
+            return self._locate([text], None)[0]
         is_longer = len(text) != len(self)
         return mark(text, (self, args), f"the method {name!r}") if is_longer else _make(text, self._codes)
 
-    return change
+    return call
 
 
-for _name in ("lower", "upper", "title", "capitalize"):
-    setattr(SourcedText, _name, _make_changing_method(_name))
+for _name in (*_STRIPPING, "lower", "upper", "title", "capitalize"):
+    setattr(SourcedText, _name, _make_method(_name))
 
 
 class SourcedInt(int):
@@ -462,6 +466,10 @@ class SourcedMessage(dict[str, Any]):
     """A message whose texts have sources."""
 
     _index: int
+
+
+for _kind in (SourcedText, SourcedInt, SourcedFloat, SourcedDict, SourcedList, SourcedMessage):
+    _kind.__name__, _kind.__module__ = _kind.__bases__[0].__name__, "builtins"  # in errors of templates
 
 
 def _make(text: str, codes: str) -> SourcedText:
@@ -506,52 +514,27 @@ def to_text(value: Any) -> str:
     return str(value) if isinstance(value, str) else mark(str(value), value, "the text of a list or mapping")
 
 
-def mark(result: _Value, values: Any, function: str) -> _Value:
-    """Gives a text or a number that a function made of `values` their source.
+def mark(text: str, values: Any, function: str) -> str:
+    """Gives a text that a function made of `values` their source.
 
     Args:
-        result: the text or number. It is returned as it is if it has sources, or if the values have none.
+        text: the text. It is returned as it is if it has sources, or if the values have none.
         values: strings, numbers, lists, tuples and mappings.
         function: the function, for error messages. The source is lost if the values have several.
     """
     tracker = tracker_var.get()
-    if tracker is None or isinstance(result, (SourcedText, bool)):
-        return result
-    codes = tracker.find_codes(values)
-    if not codes:
-        return result
-    is_number = not isinstance(result, str)
-    code = _FOREIGN if is_number and len(codes) > 1 else tracker.merge(codes, function)
-    marked: _Value = attach(result, code)
-    return marked
-
-
-def mark_count(count: Any, counted: Any) -> Any:
-    """Marks the length of a list or a loop, or a range, as foreign if messages have made what it counts.
-
-    The number of messages is not foreign: a template has a part for each.
-    """
-    tracker = tracker_var.get()
-    if tracker is None or not tracker.find_codes(counted, in_messages=False):
-        return count
-    if not isinstance(count, range):
-        return attach(count, _FOREIGN)
-    tracker.spend(_SOURCE * len(count))
-    return [attach(i, _FOREIGN) for i in count]
+    codes = None if tracker is None or isinstance(text, SourcedText) else tracker.find_codes(values)
+    return _make(text, tracker.merge(codes, function) * len(text)) if tracker and codes else text
 
 
 def make_plain(text: str, value: Any, function: str) -> str:
     """Returns a `Markup` that a function made of a value as a text with sources.
 
-    It does not escape the texts that are added to it. `encode_chat` finds out if that changes the output.
+    It does not escape the texts that are added to it (`Tracker.has_markup`).
     """
     plain = str.__str__(text)
-    if isinstance(value, SourcedText) and str.__eq__(value, plain):
-        return value
-    escaped: str = value if isinstance(value, SourcedText) else ""
-    for character, entity in _ESCAPED.items():
-        escaped = escaped.replace(character, entity)
-    return escaped if str.__eq__(escaped, plain) else mark(plain, value, function)
+    is_same = isinstance(value, SourcedText) and str.__eq__(value, plain)
+    return value if is_same else mark(plain, value, function)
 
 
 def format_percent(form: str, values: Any) -> str:

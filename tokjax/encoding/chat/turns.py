@@ -12,7 +12,8 @@ write the end of a turn in front of the next message, as below, only after the l
                                                               ~~~~~~~~~~ the turn
 
 If a template rewrites earlier messages (drops their reasoning), a rendering is not the start of the text.
-Then only the text after the last text of its messages is compared.
+Then only the text after the last text of its messages is compared. Turns with the same text in front of them
+have the same bounds, so few of them are measured.
 """
 
 from __future__ import annotations
@@ -20,26 +21,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from tokjax.encoding.chat.chat_template import RenderedTemplate
     from tokjax.encoding.chat.text_sources import SourceRun
 
-_MAX_MEASURED = 8
-"""Number of turns that are measured, which is quadratic. After them, the same text has the same bounds."""
+    Render = Callable[[int, bool], RenderedTemplate | None]
+    """Renders the first messages, with or without a prompt; returns `None` if the template rejects them."""
+
 _OPEN_TAG = re.compile(r"<[^<>\s]*$")
-
-
-class Renderings(Protocol):
-    """Renderings of the first messages of a conversation, with or without a generation prompt."""
-
-    def get_text(self, num_messages: int, prompt: bool) -> str | None:
-        """Returns the text; `None` if the template raises an error."""
-
-    def get_text_after_messages(self, num_messages: int, prompt: bool) -> str:
-        """Returns the text after the last text of a message; empty if the template raises an error."""
 
 
 @dataclass
@@ -65,29 +58,23 @@ class Turn:
     stop: int = -1
 
 
-def find_turns(
-    text: str, runs: Sequence[SourceRun], roles: Sequence[str], render: Renderings
-) -> dict[int, Turn]:
+def find_turns(rendered: RenderedTemplate, roles: Sequence[str], render: Render) -> dict[int, Turn]:
     """Finds the turns of the answers that the template writes, by the index of the message.
 
     Args:
-        text: the rendered text.
-        runs: the sources of its characters.
+        rendered: the rendered text, with sources.
         roles: the role of each message.
-        render: renderings of the first messages.
+        render: function that renders the first messages.
     """
-    located = _locate_messages(runs)
+    text, located = rendered.text, _locate_messages(rendered.runs)
     turns = {message: span for message, span in located.items() if roles[message] == "assistant"}
-    known: dict[str, str] = {}  # the prompt at the start of a text in front of an answer
-    for i, (message, turn) in enumerate(turns.items()):
-        written = text[turn.before : turn.first_text]
-        prompt = known.get(written) if i >= _MAX_MEASURED else None
-        if prompt is not None and text.startswith(prompt, turn.before):
-            turn.begin = turn.before + len(prompt)
-        else:
-            turn.begin = _measure_begin(text, turn, message, render)
-            if turn.begin >= turn.before:
-                known[written] = text[turn.before : turn.begin]
+    prompts: dict[tuple[str, str], str] = {}  # by the role before an answer, and the text in front of it
+    for message, turn in turns.items():
+        key = "".join(roles[message - 1 : message]), text[turn.before : turn.first_text]
+        if key not in prompts and (prompted := render(message, True)):
+            prompts[key] = prompted.tail
+        if key in prompts:  # the template can render the messages before it
+            turn.begin = _match_begin(text, turn, prompts[key])
     header = _find_header(text, turns)
     for turn in turns.values():
         if not text[turn.first : max(turn.begin, 0)].strip():
@@ -100,13 +87,12 @@ def find_turns(
     if not header:
         _compare_first_turns(text, turns)
     ends: dict[tuple[str, str], str] = {}  # by the text after the answer in its step, and the next role
-    for i, (message, turn) in enumerate(turns.items()):
+    for message, turn in turns.items():
         turn.last_text = max(turn.last_text, turn.begin)
         turn.end = max(turn.end, turn.last_text)
         key = text[turn.last_text : turn.end], "".join(roles[message + 1 : message + 2])
-        end = ends.get(key) if i >= _MAX_MEASURED else None
-        if end is not None and text.startswith(end, turn.last_text):
-            turn.stop = turn.last_text + len(end)
+        if key in ends and text.startswith(ends[key], turn.last_text):
+            turn.stop = turn.last_text + len(ends[key])
         else:
             turn.stop = _measure_stop(text, turn, message, len(roles), header, render)
             if turn.stop == turn.last_text and message + 1 in located:
@@ -116,27 +102,42 @@ def find_turns(
     return turns
 
 
-def find_prompt(
-    text: str, runs: Sequence[SourceRun], turns: dict[int, Turn], num_messages: int, render: Renderings
-) -> int:
+def find_block_turns(rendered: RenderedTemplate, roles: Sequence[str]) -> dict[int, Turn]:
+    """Finds the turns of answers with `{% generation %}` blocks: the blocks, with whitespace after them."""
+    located = _locate_messages(rendered.runs)
+    turns: dict[int, Turn] = {}
+    for start, stop, source in rendered.runs:
+        message = source.message
+        if source.is_generated and message >= 0 and roles[message] == "assistant":
+            if message not in turns:
+                turns[message] = located[message]
+                turns[message].begin = start
+            turns[message].stop = stop
+    for turn in turns.values():
+        rest = rendered.text[turn.stop : turn.end]
+        turn.stop += len(rest) - len(rest.lstrip())
+    return turns
+
+
+def find_prompt(rendered: RenderedTemplate, turns: dict[int, Turn], num_messages: int, render: Render) -> int:
     """Returns the position of the generation prompt at the end of a text; its length if there is none.
 
     Args:
-        text: the rendered text.
-        runs: the sources of its characters.
+        rendered: the rendered text, with sources.
         turns: the turns of the answers.
         num_messages: number of messages.
-        render: renderings of the first messages.
+        render: function that renders the first messages.
     """
+    text, runs = rendered.text, rendered.runs
     last = turns.get(num_messages - 1)
     num_before = last.stop if last else 0
-    without = render.get_text(num_messages, False)
-    if without == text:
+    without = render(num_messages, False)
+    if without is not None and without.text == text:
         header = _find_header(text, turns)  # some templates always write a generation prompt
         start = len(text.removesuffix(header))
         return start if start >= num_before else len(text)
-    if without is not None and text.startswith(without):
-        return max(len(without), num_before)
+    if without is not None and text.startswith(without.text):
+        return max(len(without.text), num_before)
     # The template writes something else instead, for example a token for the end of the text.
     start, stop, source = runs[-1] if runs else (0, 0, None)
     return start if source and source.message < 0 and source.field == "scaffold" else stop
@@ -182,22 +183,22 @@ def _compare_first_turns(text: str, turns: dict[int, Turn]) -> None:
         first.begin = first.first_text - len(written)
 
 
-def _get_prompt(num_messages: int, render: Renderings) -> str:
+def _get_prompt(num_messages: int, render: Render) -> str:
     """Returns the generation prompt after all messages; empty if it can't be determined."""
-    with_prompt, without = (render.get_text(num_messages, prompt) or "" for prompt in (True, False))
+    with_prompt, without = (_get_text(render(num_messages, prompt)) for prompt in (True, False))
     pairs = enumerate(zip(with_prompt, without, strict=False))
     start = next((i for i, (a, b) in pairs if a != b), len(without))  # another text may end the last message
     return with_prompt[start:] if start else ""
 
 
-def _measure_begin(text: str, turn: Turn, message: int, render: Renderings) -> int:
-    """Returns where the prompt for an answer ends; -1 if the template can't render the messages before it."""
-    prompt = render.get_text(message, True)
-    if prompt is None:
-        return -1
-    if text.startswith(prompt):
-        return len(prompt)
-    prompt = render.get_text_after_messages(message, True)
+def _get_text(rendered: RenderedTemplate | None) -> str:
+    return rendered.text if rendered else ""
+
+
+def _match_begin(text: str, turn: Turn, prompt: str) -> int:
+    """Returns where the prompt for an answer ends."""
+    if text.startswith(prompt, turn.before):
+        return turn.before + len(prompt)
     end = _find_end(prompt, text, turn)
     if end >= 0:
         return end
@@ -243,18 +244,16 @@ def _match_prompt(prompt: str, text: str, num_before: int) -> int:
     return matched
 
 
-def _measure_stop(
-    text: str, turn: Turn, message: int, num_messages: int, header: str, render: Renderings
-) -> int:
+def _measure_stop(text: str, turn: Turn, message: int, num_messages: int, header: str, render: Render) -> int:
     """Returns where a turn ends: where the text ends if the answer is the last message.
 
     Some templates write the end only in front of another message, or of a generation prompt.
     """
-    tail = _get_tail(text, turn, message + 1, header, render, prompt=False)
+    tail = _get_tail(text, turn, header, render(message + 1, False))
     written = text[turn.last_text : turn.end].removesuffix(header)
     if not written.strip():
         if not tail.strip():
-            tail = _get_tail(text, turn, message + 1, header, render, prompt=True) or tail
+            tail = _get_tail(text, turn, header, render(message + 1, True)) or tail
         return turn.last_text + len(tail)
     if not tail.strip():
         return turn.last_text + len(written)
@@ -262,7 +261,7 @@ def _measure_stop(
         return turn.last_text + min(len(tail), len(written))
     if message + 1 == num_messages and turn.first < turn.first_text:
         # Text after a loop over messages ends the conversation, and not the turn, if a prompt replaces it.
-        ended, prompted = (render.get_text(num_messages, prompt) or "" for prompt in (False, True))
+        ended, prompted = (_get_text(render(num_messages, prompt)) for prompt in (False, True))
         if ended == prompted or not prompted.startswith(ended):
             tail = written
     return turn.last_text + len(tail)
@@ -282,19 +281,16 @@ def _find_end_before_next(text: str, turn: Turn, following: Turn, others: Sequen
     return turn.stop
 
 
-def _get_tail(
-    text: str, turn: Turn, num_messages: int, header: str, render: Renderings, *, prompt: bool
-) -> str:
+def _get_tail(text: str, turn: Turn, header: str, rendered: RenderedTemplate | None) -> str:
     """Returns what the template writes after an answer that is the last message, without a generation prompt.
 
     Empty if other text follows the answer.
     """
-    rendered = render.get_text(num_messages, prompt)
     if rendered is None:
         return ""
-    if len(rendered) - len(header) >= turn.begin:
-        rendered = rendered.removesuffix(header)
-    if text.startswith(rendered):
-        return rendered[turn.last_text :]
-    tail = render.get_text_after_messages(num_messages, prompt).removesuffix(header)
+    is_after = len(rendered.text) - len(header) >= turn.begin
+    start = rendered.text.removesuffix(header) if is_after else rendered.text
+    if text.startswith(start):
+        return start[turn.last_text :]
+    tail = rendered.tail.removesuffix(header)
     return tail if text.startswith(tail, turn.last_text) else ""

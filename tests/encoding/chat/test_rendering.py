@@ -551,6 +551,40 @@ def test_tokens_of_several_sources_belong_to_the_answer():
     assert chat.message_indices[ids.index(258)] == 0
 
 
+REWRITING = {
+    "nothing": (QUOTED, 1),
+    "reasoning": (QUOTED.replace("{{ m.content }}", "{{ m.thinking if loop.last }}{{ m.content }}"), 3),
+    "reasoning before the last question": (TEMPLATES["macro"], 3),
+    "end of the turn": (QUOTED.replace("{{ m.content }}", "{{ m.content }}{{ '!' if loop.last }}"), 3),
+    "end of the text": (QUOTED + "{% if not add_generation_prompt %}</s>{% endif %}", 3),
+}
+
+
+@pytest.mark.parametrize("name", REWRITING)
+def test_each_answer_is_trained_once_as_it_was_produced(name):
+    template, count = REWRITING[name]
+    messages = []
+    for i in range(3):
+        messages.append({"role": "user", "content": f"q{i}"})
+        messages.append({"role": "assistant", "content": f"a{i}", "thinking": f"t{i}"})
+    variables = {"enable_thinking": True}
+    chats = tokjax.chat_examples(BYTES, [*messages, messages[0]], template, variables=variables)
+    assert len(chats) == count
+    trained = [(chat, i) for chat in chats for i in np.unique(chat.message_indices[chat.assistant_mask == 1])]
+    assert [i for _, i in trained] == [1, 3, 5]
+    for chat, i in trained:
+        produced = tokjax.encode_chat(BYTES, messages[: i + 1], template, variables=variables)
+        texts = [
+            tokjax.decode(BYTES, each.result.ids[(each.assistant_mask == 1) & (each.message_indices == i)])
+            for each in (chat, produced)
+        ]
+        assert texts[0] == texts[1]
+    assert tokjax.chat_examples(BYTES, messages[:1], template) == []
+    for option in ({"add_generation_prompt": True}, {"mask": False}):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="chat_examples ends each text after an"):
+            tokjax.chat_examples(BYTES, messages, template, **option)
+
+
 def test_messages_of_tokens():
     chat = tokjax.encode_chat(BYTES, CONVERSATION, QUOTED + "!")
     assert chat.message_indices.dtype == np.int32
