@@ -76,6 +76,7 @@ NON_BATCHES = {
         "MergedWindows",
         "Windows",
         "EncodedChat",
+        "EncodedChats",
         "PreTokens",
     ),
     *("DeviceBytes", "DeviceTokens", "RowsWithColumns"),
