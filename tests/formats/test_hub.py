@@ -396,7 +396,13 @@ class TestErrors:
         self.check(
             "a/b", "tokenizer.json has more than the 10 bytes that the hub announced, .*; check the net"
         )
+        hub.add("a/b", files, reported_sizes={"tokenizer.json": None})
+        with tokjax.limits(file_bytes=10_000):
+            self.check("a/b", "tokenizer.json has more than the 10,000 bytes of the limit file_bytes, .*")
         hub.add("a/b", files)
+        hub.reported_commit = "../../x"
+        self.check("a/b", "the hub answers with '../../x', which is no commit")
+        hub.reported_commit = None
         hub.truncated = {"tokenizer.json"}
         self.check("a/b", "Consistency check failed.*; check the network")
 

@@ -54,6 +54,7 @@ class HubServer:
         requests: method, path and token of each request since the start.
         downloads: paths of the files that were sent, in order.
         truncated: paths of the files of which only the first half is sent.
+        reported_commit: text that is reported as the commit of every revision.
         status: status of all responses, as of a server that is down; or `None`.
         page: content of all responses, as of a network that requires a login; or `None`.
     """
@@ -61,6 +62,7 @@ class HubServer:
     def __init__(self):
         self.repositories, self.tokens = {}, set()
         self.requests, self.downloads, self.truncated, self.status = [], [], set(), None
+        self.reported_commit = None
         self.page: bytes | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._port = self._server.server_address[1]
@@ -146,7 +148,13 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for path, data in repository.commits[commit].items()
         ]
-        info = {"id": name, "sha": commit, "private": False, "tags": [], "siblings": files}
+        info = {
+            "id": name,
+            "sha": self.hub.reported_commit or commit,
+            "private": False,
+            "tags": [],
+            "siblings": files,
+        }
         self._send(200, json.dumps(info).encode())
 
     def _respond_to_resolve(self, path, token):

@@ -76,6 +76,7 @@ _REPOSITORY = re.compile(
     r"(?:@(?P<revision>refs/(?:pr|convert)/[\w.-]+|[^/@]+))?(?:/(?P<path>(?!.*\.\.)[^/@][^@]*?)/?)?",
     re.ASCII,
 )
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _HUB_PAGE = re.compile(
     r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/(?:tree|blob)/([^?#]+?))?/?(?:[?#].*)?",
     re.ASCII,
@@ -262,20 +263,21 @@ def _download(hub: Any, name: RepositoryName) -> Path:
     nbytes = sum(sizes[file] or 0 for file in files)
     if exceeded := exceeds_limit("file_bytes", nbytes):
         raise TokenizerFormatError(f"{name}: {', '.join(files)} have {nbytes:,} bytes; {exceeded}")
-    for file in files:
-        path = _fetch_file(hub, name.repository, file, info.sha, sizes[file])
-    # Records the commit of the revision, which later loads without the hub need.
-    hub.hf_hub_download(name.repository, files[-1], revision=name.revision)
+    if not _COMMIT.fullmatch(info.sha or ""):  # the library makes a path of it
+        raise TokenizerNotFoundError(f"{name}: the hub answers with {info.sha!r:.80}, which is no commit")
+    # At last by its revision: this records the commit, which later loads without the hub need.
+    for file, revision in [*((file, info.sha) for file in files), (files[-1], name.revision)]:
+        path = _fetch_file(hub, name.repository, file, revision, sizes[file])
     return path.parents[files[-1].count("/")] / name.path
 
 
-def _fetch_file(hub: Any, repository: str, file: str, commit: str, nbytes: int | None) -> Path:
+def _fetch_file(hub: Any, repository: str, file: str, revision: str, nbytes: int | None) -> Path:
     """Returns the path of a file in the cache. It is downloaded unless a file of the right size is there.
 
     The library compares the sizes of downloads, but not those of files that are in the cache.
     """
-    options: dict[str, Any] = {"revision": commit}
-    if nbytes is not None and "tqdm_class" in inspect.signature(hub.hf_hub_download).parameters:
+    options: dict[str, Any] = {"revision": revision}
+    if "tqdm_class" in inspect.signature(hub.hf_hub_download).parameters:
         options["tqdm_class"] = _make_counter(hub, file, nbytes)
     path = Path(hub.hf_hub_download(repository, file, **options))
     if nbytes not in (None, path.stat().st_size):
@@ -283,16 +285,21 @@ def _fetch_file(hub: Any, repository: str, file: str, commit: str, nbytes: int |
     return path
 
 
-def _make_counter(hub: Any, file: str, nbytes: int) -> type:
-    """Returns a class for the progress of a download, which stops it after the announced number of bytes."""
+def _make_counter(hub: Any, file: str, nbytes: int | None) -> type:
+    """Returns a class for the progress of a download, which stops it after the announced number of bytes.
+
+    If the hub announces none, the limit `file_bytes` applies.
+    """
+    maximum = get_limit("file_bytes") if nbytes is None else nbytes
 
     class Counter(hub.utils.tqdm):  # type: ignore[misc]
         received = 0.0
 
         def update(self, n: float | None = 1) -> Any:
             self.received += n or 0
-            if self.received > nbytes:
-                raise OSError(f"{file} has more than the {nbytes:,} bytes that the hub announced")
+            if self.received > maximum:
+                which = "of the limit file_bytes" if nbytes is None else "that the hub announced"
+                raise OSError(f"{file} has more than the {maximum:,} bytes {which}")
             return super().update(n)
 
     return Counter
