@@ -238,6 +238,7 @@ def test_incomplete_vocabulary_is_reported(model_type, caplog):
         ({"max_sentence_bytes": 3}, "max_sentence_bytes must be at least 16, not 3"),
         ({"max_sentences": 0}, "max_sentences must be at least 1, not 0"),
         ({"workers": 0}, "workers must be at least 1, not 0"),
+        ({"workers": 10**6}, "workers must be at most 1024, not 1000000"),
         ({"special_tokens": "<x>"}, "special_tokens must be a list of names"),
         ({"user_defined_symbols": "<x>"}, "user_defined_symbols must be a list of names, not '<x>'"),
         ({"user_defined_symbols": [""]}, "'' must be a non-empty string without surrogates"),
