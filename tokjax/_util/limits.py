@@ -32,7 +32,7 @@ def limits(**values: int) -> Iterator[None]:
 
     | limit | default | bounded quantity |
     |---|---|---|
-    | `file_bytes` | 536,870,912 | size of a tokenizer file, and of a download, in bytes |
+    | `file_bytes` | 536,870,912 | size of a tokenizer file, a download, and a manifest at a URL, in bytes |
     | `vocab_size` | 1,048,576 | number of tokens in a file of another library |
     | `text_growth` | 1,024 | number of characters that one character, or an empty text, can become |
     | `piece_comparisons` | 20,000 | characters compared at one position of a text to find pieces |
