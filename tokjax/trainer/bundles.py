@@ -41,6 +41,7 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.display import short_repr
+from tokjax._util.limits import parse_json
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile
@@ -158,7 +159,7 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
 def _read_manifest(directory: Path) -> dict[str, Any]:
     file = directory / _MANIFEST
     try:
-        manifest = json.loads(read_regular(file))
+        manifest = parse_json(read_regular(file))
     except (FileNotFoundError, NotADirectoryError):
         moved = get_replaced_path(directory)
         hint = (
