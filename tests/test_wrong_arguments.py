@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import stat
 from functools import partial
 from pathlib import Path
 
@@ -152,6 +153,22 @@ def test_directory_in_place_of_a_plan(data, tmp_path):
     pieces.mkdir()
     with rejects("pieces is a directory; pass the path of a file"):
         plan()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_are_not_replaced(data, tmp_path):
+    """A rename would replace a pipe, and as root also a device, by a regular file."""
+    os.mkfifo(tmp_path / "a.idx")
+    (tmp_path / "a.npy").symlink_to(tmp_path / "a.idx")
+    dataset = tokjax.open_dataset(data)
+    for write in (
+        lambda: tokjax.save_tokenizer(tokjax.byte_level(), tmp_path / "a.idx"),
+        lambda: tokjax.datasets.export_dataset(dataset, tmp_path / "a.idx", overwrite=True),
+        lambda: tokjax.datasets.export_dataset(dataset, tmp_path / "a.npy", overwrite=True),
+    ):
+        with rejects(r"a\.(idx|npy) is a pipe or a device; pass the path of a file"):
+            write()
+    assert stat.S_ISFIFO((tmp_path / "a.npy").stat().st_mode)
 
 
 def test_batches_that_are_downloaded_ahead_can_be_pickled(data):
