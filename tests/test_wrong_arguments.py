@@ -16,7 +16,7 @@ from tests.support.counted_files import PACKED, TOKENIZER
 from tests.support.rejections import rejects
 from tokjax.trainer import save_training_bundle, train_bpe
 
-NOT_PATHS = [None, 3, b"x", ["x"], "a\0b", True]
+NOT_PATHS = [None, 3, b"x", ["x"], "", "a\0b", True]
 PATH_FUNCTIONS = {
     "write_dataset": lambda path, _: tokjax.write_dataset(["a"], PACKED, path),
     "open_dataset": lambda path, _: tokjax.open_dataset(path),
