@@ -334,7 +334,8 @@ def check_path(path: Any) -> Path:
     """Returns a path of the file system as a `Path`.
 
     Raises:
-        InvalidArgumentError: the argument is not a path, is empty, or begins with the short form of a home directory.
+        InvalidArgumentError: the argument is not a path, is empty, or begins with the short form of a home
+            directory.
     """
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise InvalidArgumentError(f"expected a path, got {repr(path)[:200]}")
