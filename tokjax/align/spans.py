@@ -141,7 +141,7 @@ def build_flat_spans(
         if sum(map(len, flat)) != 3 * len(flat):
             raise ValueError
         starts, stops = (as_integers("positions", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
-        if starts.ndim != 1 or stops.ndim != 1:
+        if starts.ndim != 1 or stops.ndim != 1 or bool in {type(span[i]) for span in flat for i in (0, 1)}:
             raise ValueError
         return starts, stops, [*map(itemgetter(2), flat)], splits
     except (TypeError, ValueError, KeyError, IndexError, OverflowError):

@@ -255,7 +255,7 @@ def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; use decode_batch for it")
     if hasattr(ids, "ids"):
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; pass its .ids")
-    flat: NDArray[np.int32] = as_integers("ids", ids, np.int32, under_jit=_DECODE_UNDER_JIT, allow_bool=False)
+    flat: NDArray[np.int32] = as_integers("ids", ids, np.int32, under_jit=_DECODE_UNDER_JIT)
     if flat.ndim != 1:
         raise InvalidArgumentError(
             f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode_batch takes many"
@@ -273,7 +273,7 @@ def as_flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
             )
         ragged = ragged_from_rows(map(as_flat_ids, rows))
     return (
-        as_integers("ids", ragged.ids, np.int32, under_jit=_DECODE_UNDER_JIT, allow_bool=False),
+        as_integers("ids", ragged.ids, np.int32, under_jit=_DECODE_UNDER_JIT),
         as_integers("row_splits", ragged.row_splits, np.int64, under_jit=_DECODE_UNDER_JIT),
     )
 

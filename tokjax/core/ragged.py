@@ -93,7 +93,7 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
     >>> make_ragged([5, 6, 7], [0, 1, 3]).lengths
     array([1, 2])
     """
-    flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT, allow_bool=False)
+    flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT)
     splits = as_integers("row_splits", row_splits, np.int64, under_jit=_RAGGED_UNDER_JIT)
     if splits.ndim != 1 or len(splits) == 0 or splits[0] != 0 or (np.diff(splits) < 0).any():
         shown = np.array2string(splits, threshold=8, edgeitems=3)
