@@ -33,13 +33,12 @@ are. See docs/alignment.md for which tokens of a span are labelled.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tokjax._util.arrays import as_integers, compute_prefix_maximum, count_bits, is_jax, is_traced
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, is_iterable
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
@@ -335,7 +334,7 @@ def _as_results(offsets: Any) -> Any:
         return offsets
     if isinstance(offsets, TokenizationResult):
         return [offsets]
-    results = [*offsets] if isinstance(offsets, Iterable) else [offsets]
+    results = [*offsets] if is_iterable(offsets) else [offsets]
     if not all(isinstance(result, TokenizationResult) for result in results):
         raise InvalidArgumentError(
             "offsets must be tokenization results or an array of byte spans, not a "

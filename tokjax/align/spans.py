@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import Array, as_integers
-from tokjax._util.checks import MAX_INT32, check_int
+from tokjax._util.checks import MAX_INT32, check_int, is_iterable
 from tokjax._util.display import short_repr
 from tokjax.align.tagset import check_labels
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
@@ -213,7 +213,7 @@ def format_span(spans: SpanColumns, span: int, index_base: int) -> str:
 def _describe_wrong_span(rows: Sequence[Any]) -> str:
     """Returns the error message for spans that cannot be converted to columns."""
     for row, value in enumerate(rows):
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        if isinstance(value, (str, bytes)) or not is_iterable(value):
             return f"the spans of text {row} must be a list of (start, stop, label), not {value!r:.80}"
         for span in value:
             problem = describe_parts(span)

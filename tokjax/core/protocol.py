@@ -27,7 +27,7 @@ import numpy as np
 
 from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
-from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, is_iterable
 from tokjax._util.display import short_repr
 from tokjax.core.json_records import to_json_values
 from tokjax.core.option_errors import explain_unknown_options
@@ -267,7 +267,7 @@ def as_flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Returns the flat ids and the row splits of the rows that `decode_batch` takes."""
     ragged = getattr(rows, "ragged", rows)
     if not isinstance(ragged, Ragged):
-        if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        if isinstance(rows, (str, bytes)) or not is_iterable(rows):
             raise InvalidArgumentError(
                 f"decode_batch takes a batch, a Ragged or rows of ids, not {type(rows).__name__}"
             )
@@ -492,8 +492,8 @@ def token_byte_lengths(tokenizer: Any) -> NDArray[np.int32]:
         tokenizer: any registered tokenizer.
 
     Returns:
-        `int32`, shape `(vocab_size,)`; 0 for special tokens, the unknown token included, and for ids without
-        a token.
+        A NumPy array, `int32`, shape `(vocab_size,)`; 0 for special tokens, the unknown token included, and
+        for ids without a token. (Under `jax.jit`, index `jnp.asarray` of it.)
 
     >>> from tokjax import byte_level, wordpiece
     >>> token_byte_lengths(byte_level(["</s>"]))[:2]

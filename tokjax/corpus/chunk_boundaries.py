@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, is_iterable
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
 
@@ -169,7 +169,7 @@ def _is_safe(character: bytes) -> bool:
 
 
 def _check_separators(value: bytes | Sequence[bytes]) -> list[bytes]:
-    separators = [value] if isinstance(value, bytes) else list(value)
+    separators: list[Any] = [value] if isinstance(value, bytes) or not is_iterable(value) else list(value)
     for separator in separators:
         if not isinstance(separator, bytes) or not separator:
             raise InvalidArgumentError(

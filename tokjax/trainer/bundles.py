@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokjax._util.atomic_files import (
     DirectoryKind,
     NotRegularFileError,
-    check_path,
     compute_file_sha256,
     compute_json_checksum,
     get_replaced_path,
@@ -138,7 +137,7 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
         BundleError: `path` is not a bundle, a file of it is missing, damaged or altered, or this tokjax does
             not read its version.
     """
-    directory = check_path(path)
+    directory = resolve(path)
     manifest = _read_manifest(directory)
     try:
         tokenizer: Any = read_tokjax(directory / TOKENIZER_FILE)
