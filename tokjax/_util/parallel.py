@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _MIN_SIZE_PER_PROCESS = 1 << 22
 """A process is worth its start for this many bytes. Encoding them takes about as long as the start."""
-_tokens = itertools.count()
+make_token = itertools.count().__next__
+"""Function that returns a new number, by which workers recognize an object of which they have a copy."""
 
 
 def compute_num_processes(workers: int, size: int | None) -> int:
@@ -28,11 +29,6 @@ def compute_num_processes(workers: int, size: int | None) -> int:
     if not can_start_workers():
         return 1
     return workers if size is None else max(min(workers, size // _MIN_SIZE_PER_PROCESS), 1)
-
-
-def make_token() -> int:
-    """Returns a new number, by which workers recognize an object of which they have a copy."""
-    return next(_tokens)
 
 
 def map_in_parallel(
