@@ -317,6 +317,7 @@ def test_description_of_other_values(tokenizer):
         (lambda: compose(len, "upper"), r"not Step\(name='str', function='upper'\)"),
         (lambda: compose(len).then("again", None), "a step is"),
         (lambda: compose(len).map([], workers=0), "workers must be at least 1, not 0"),
+        (lambda: compose(len).map([], workers=1025), "workers must be at most 1024, not 1025"),
         (lambda: compose(len).map([], executor=2), "executor must be a concurrent.futures.Executor, not 2"),
         (lambda: batched([], 0), "size must be at least 1, not 0"),
     ],

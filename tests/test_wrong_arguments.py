@@ -1,8 +1,10 @@
 """Wrong arguments of many functions raise the library's own error, which names the value."""
 
+import io
 import os
 import pickle
 import re
+import stat
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +15,9 @@ import tokjax
 from tests.cli.test_hints import run_rejected
 from tests.support.counted_files import PACKED, TOKENIZER
 from tests.support.rejections import rejects
-from tokjax.trainer import save_training_bundle, train_bpe
+from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
 
-NOT_PATHS = [None, 3, b"x", ["x"], "a\0b", True]
+NOT_PATHS = [None, 3, b"x", ["x"], "", "a\0b", True]
 PATH_FUNCTIONS = {
     "write_dataset": lambda path, _: tokjax.write_dataset(["a"], PACKED, path),
     "open_dataset": lambda path, _: tokjax.open_dataset(path),
@@ -159,6 +161,22 @@ def test_directory_in_place_of_a_plan(data, tmp_path):
         plan()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_are_not_replaced(data, tmp_path):
+    """A rename would replace a pipe, and as root also a device, by a regular file."""
+    os.mkfifo(tmp_path / "a.idx")
+    (tmp_path / "a.npy").symlink_to(tmp_path / "a.idx")
+    dataset = tokjax.open_dataset(data)
+    for write in (
+        lambda: tokjax.save_tokenizer(tokjax.byte_level(), tmp_path / "a.idx"),
+        lambda: tokjax.datasets.export_dataset(dataset, tmp_path / "a.idx", overwrite=True),
+        lambda: tokjax.datasets.export_dataset(dataset, tmp_path / "a.npy", overwrite=True),
+    ):
+        with rejects(r"a\.(idx|npy) is a pipe or a device; pass the path of a file"):
+            write()
+    assert stat.S_ISFIFO((tmp_path / "a.npy").stat().st_mode)
+
+
 def test_batches_that_are_downloaded_ahead_can_be_pickled(data):
     batches = tokjax.PackedTokenLoader(
         tokjax.open_dataset(f"file://{data}", fetch_ahead=1), batch_size=1
@@ -166,3 +184,35 @@ def test_batches_that_are_downloaded_ahead_can_be_pickled(data):
     next(batches)
     copy = pickle.loads(pickle.dumps(batches))
     assert np.array_equal(next(copy).ids, next(batches).ids)
+
+
+def test_sizes_that_do_not_fit_memory(data):
+    dataset, segments, pad = tokjax.open_dataset(data), np.array([[1, 2, 0]]), tokjax.batch_pad_sequences
+    for message, call in {
+        "max_segments must be at most 2147483646": lambda: tokjax.packing.cu_seqlens(segments, 2**31),
+        "batch_size must be at most 2147483647": lambda: tokjax.PlannedLoader(
+            dataset, batch_size=2**40, block_size=128
+        ),
+        r"\[0, 1099511627776\) is out of range: the dataset has": lambda: dataset.read(0, 2**40),
+        "max_length must be at most": lambda: pad(segments, np.array([1]), 2**40, 0),
+        "max_length must be at most 2147483647": lambda: tokjax.create_attention_mask(segments[0], 2**40),
+    }.items():
+        with rejects(message):
+            call()
+
+
+def test_scalars_in_place_of_rows(data):
+    scalar = np.array(3)
+    loader = tokjax.PlannedLoader(tokjax.open_dataset(data), batch_size=1, block_size=128)
+    for message, call in {
+        "takes a batch, a Ragged or rows": lambda: tokjax.decode_batch(TOKENIZER, scalar),
+        "rows must be rows of ids": lambda: tokjax.ragged_from_rows(scalar),
+        "must be a str or a list": lambda: tokjax.make_template(scalar),
+        "steps must be a list": lambda: tokjax.datasets.describe_schedule(loader, scalar),
+        "boundaries must be lengths": lambda: tokjax.LengthBuckets(scalar),
+        "byte strings, not 5": lambda: tokjax.corpus.find_chunk_boundaries(io.BytesIO(b"a"), 2, 5),
+        "'/' is the root": lambda: load_training_bundle("/"),
+        "have a thread, and can't be pickled": lambda: pickle.dumps(tokjax.prefetch_to_device(iter([]))),
+    }.items():
+        with rejects(message):
+            call()

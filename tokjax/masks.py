@@ -310,7 +310,7 @@ def create_attention_mask(length: int | Array, max_length: int) -> Array:
     array([1, 1, 0, 0], dtype=int32)
     """
     xp = get_namespace(length)
-    check_int("max_length", max_length, minimum=0)
+    check_int("max_length", max_length, minimum=0, maximum=MAX_INT32)
     lengths = as_int32("length", length)
     return (make_positions(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
 

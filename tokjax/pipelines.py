@@ -14,7 +14,7 @@ from tokjax._util.checks import check_int, check_iterable
 from tokjax._util.display import get_function_name
 from tokjax._util.executors import check_executor, map_in_workers, pickle_bytes
 from tokjax._util.imports import import_optional, mark_namespace
-from tokjax._util.threads import map_in_threads
+from tokjax._util.threads import MAX_THREADS, map_in_threads
 from tokjax.core.encode_options import accept_options
 from tokjax.core.records import TokenizationBatch
 from tokjax.errors import InvalidArgumentError
@@ -108,7 +108,7 @@ class Pipeline:
         >>> list(compose(str.strip, len).map([" a", "bcd "]))
         [1, 3]
         """
-        concurrency = check_int("workers", workers, minimum=1)
+        concurrency = check_int("workers", workers, minimum=1, maximum=MAX_THREADS)
         check_executor(executor)
         numbered = enumerate(check_iterable("items", items))
         if executor is None:

@@ -27,7 +27,10 @@ NOT_A_SPAN, NOT_AN_INTEGER = (
         *(([(1, 3, "PER", 4)[:n], (1, 2)], NOT_A_SPAN) for n in (2, 4)),
         *((spans, "a span is") for spans in ([[(1, 3, "PER")]], ["PER"], [3])),
         *((spans, "must be a list of") for spans in ("PER", 3)),
-        *(([(*ends, "PER")], NOT_AN_INTEGER) for ends in ((1.5, 3), (1, 2**80), (1, (4, 5)), ([1], [4]))),
+        *(
+            ([(*ends, "PER")], NOT_AN_INTEGER)
+            for ends in ((1.5, 3), (True, 3), (1, 2**80), (1, (4, 5)), ([1], [4]))
+        ),
         (
             [((1, 2), (4, 5), "PER")],
             r"discontinuous; .* pass its parts as separate spans: \(1, 2, 'PER'\), \(4, 5, 'PER'\)",

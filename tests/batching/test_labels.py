@@ -125,3 +125,15 @@ def test_label_weights(labels):
         LOG_PROBS[row, i, labels[row, i]] for row, i in zip(*np.nonzero(labels >= 0), strict=True)
     )
     np.testing.assert_allclose(compute_loss(safe, weights), expected, atol=1e-5)
+
+
+def test_labels_that_are_no_ids():
+    with rejects("labels contains -1, which is neither an id nor ignore_index=-100"):
+        tokjax.label_weights(np.array([2, -100, -1]))
+    assert tokjax.label_weights(jax.numpy.array([2, -100, -1]))[1].tolist() == [1, 0, 0]
+    for ids in (np.array([True]), jax.numpy.array([True])):
+        for get in (tokjax.label_weights, lambda ids: tokjax.causal_lm_labels(ids, ids)):
+            with rejects("must be integers, not bool"):
+                get(ids)
+    with rejects("row 0 must be integers, not bool"):
+        tokjax.ragged_from_rows([[True]])

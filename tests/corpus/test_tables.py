@@ -371,7 +371,7 @@ class TestRecords:
             )
 
     def test_conversations(self, tmp_path):
-        """Tables give each call the arguments of all others, as null; JSON lines do not."""
+        """Tables give each call the arguments of all others, as null; other records keep their null keys."""
         datasets = pytest.importorskip("datasets")
         template = "{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools | tojson }}"
         field = tokjax.datasets.ChatField(TOKENIZER, template)
@@ -393,11 +393,17 @@ class TestRecords:
         tokjax.write_dataset(tmp_path / "c.jsonl", field, tmp_path / "lines")
         table = pa.Table.from_pylist(records)
         pq.write_table(table, tmp_path / "c.parquet")
-        rows = table.to_pylist()  # (as a generator over the rows of a table yields them)
-        rows[0]["messages"] = np.array(rows[0]["messages"], object)
-        for i, source in enumerate((tmp_path / "c.parquet", table, datasets.Dataset(table), rows)):
+        dataset = datasets.Dataset(table)
+        for i, source in enumerate((tmp_path / "c.parquet", table, dataset, dataset.to_iterable_dataset())):
             tokjax.write_dataset(source, field, tmp_path / str(i))
             self.assert_equal(tmp_path / str(i), tmp_path / "lines")
+        arguments[1]["null"] = None
+        records[0]["messages"][0]["null"] = None
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, records)))
+        tokjax.write_dataset(tmp_path / "c.jsonl", field, tmp_path / "lines", overwrite=True)
+        records[0]["messages"] = np.array(records[0]["messages"], object)  # (as of a data frame)
+        tokjax.write_dataset(records, field, tmp_path / "records")
+        self.assert_equal(tmp_path / "records", tmp_path / "lines")
 
     def test_errors(self, tmp_path):
         field = tokjax.RawTextField(columns=[Column("score", "float32", per="document")])

@@ -135,3 +135,8 @@ def test_invalid_manifest(written, text):
     message = "is damaged: TypeError.'expected a JSON object" if text in ("[]", "null") else "is damaged"
     with pytest.raises(tokjax.errors.DatasetCorruptError, match=message):
         tokjax.open_dataset(written)
+
+
+def test_manifest_with_too_many_values(written):
+    with tokjax.limits(json_values=9), pytest.raises(tokjax.errors.DatasetCorruptError, match="limit is 9;"):
+        tokjax.open_dataset(written)

@@ -41,6 +41,9 @@ class Handler(BaseHTTPRequestHandler):
         if attack == "gzip":
             body = gzip.compress(MEGABYTE * 100, 1)
             self.send_header("Content-Encoding", "gzip")
+        if part:
+            first = 0 if attack == "other range" else start
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
         if attack != "endless":
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -79,11 +82,12 @@ def url(server):
 
 
 @pytest.mark.parametrize("options", [{}, {"read_ranges": True}])
-@pytest.mark.parametrize("attack", ["none", "break", "gzip", "endless"])
+@pytest.mark.parametrize("attack", ["none", "break", "gzip", "endless", "other range"])
 def test_servers(server, url, attack, options):
     server.RequestHandlerClass.attack = attack
     dataset = tokjax.open_dataset(url, **options)
-    if attack in ("none", "break"):  # after a break, the rest is requested
+    if attack in ("none", "break") or (attack == "other range" and not options):
+        # after a break, the rest is requested
         assert (
             dataset.read(0, 1010).tolist()
             == tokjax.open_dataset(server.directory / "data").read(0, 1010).tolist()
@@ -91,13 +95,14 @@ def test_servers(server, url, attack, options):
         return
     error, message = {
         "gzip": (ConnectionError, f"{SHARD} can't be read: .*sent the file with Content-Encoding: gzip"),
+        "other range": (ConnectionError, "the server sent bytes 0-.* for bytes=1"),
         "endless": (
             tokjax.errors.DatasetCorruptError,
             f"{SHARD}( was altered: it has|: more bytes were received)",
         ),
     }[attack]
     with pytest.raises(error, match=message):
-        dataset.read(0, 10)
+        dataset.read(10, 20)
     assert server.num_megabytes < 50
 
 

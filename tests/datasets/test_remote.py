@@ -117,6 +117,9 @@ def test_messages_name_the_url(url, tmp_path):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)
     dataset = tokjax.open_dataset(url)
+    message = f"^{url}/manifest.json has at least 101 bytes; the limit is 100;"
+    with tokjax.limits(file_bytes=100), pytest.raises(tokjax.errors.DatasetCorruptError, match=message):
+        tokjax.open_dataset(url)
     assert tokjax.reports.dataset_report(dataset).path == dataset.location == url
     with rejects(f"^{url} fills no batch"):
         tokjax.datasets.BucketedLoader(

@@ -109,6 +109,7 @@ def test_invalid_arguments_raise_before_iteration(tokenizer, tmp_path):
         ({"separator": None, "progress": np.ones(2)}, "progress must be one value, not the array"),
         ({"separator": b"\n"}, "separator must be str or None, not bytes"),
         ({"separator": None, "threads": 0}, "threads must be at least 1"),
+        ({"separator": None, "threads": 2**31}, "threads must be at most 1024, not 2147483648"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             tokjax.encode_files(tokenizer, write_file(tmp_path / "a", b"a"), **arguments)

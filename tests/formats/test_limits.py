@@ -287,6 +287,18 @@ def test_pattern_with_too_much_backtracking(tmp_path, capfd):
     capfd.readouterr()  # discards the traceback that the library prints
 
 
+def test_json_values(tmp_path):
+    path = write_tokenizer(tmp_path / "tokenizer.json")
+    count = sum(map(path.read_text().count, "[{,"))
+    with tokjax.limits(json_values=count):
+        tokjax.load_tokenizer(path)
+    with (
+        tokjax.limits(json_values=count - 1),
+        pytest.raises(tokjax.errors.TokenizerFormatError, match=rf"has {count} .*limits\(json_values="),
+    ):
+        tokjax.load_tokenizer(path)
+
+
 def test_invalid_limits():
     with (
         pytest.raises(

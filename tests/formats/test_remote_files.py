@@ -106,8 +106,9 @@ def test_errors(url, tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model":')
     (tmp_path / "empty.txt").write_text("")
     copy(tmp_path, url)
-    with pytest.raises(FormatError, match=f"^copy of {url}/tokenizer.json: not JSON, or truncated"):
-        tokjax.load_tokenizer(url)
+    for path in (url, f"{url}/", f"{url}/tokenizer.json"):
+        with pytest.raises(FormatError, match=f"^copy of {url}/tokenizer.json: not JSON, or truncated"):
+            tokjax.load_tokenizer(path)
     with pytest.raises(NotFoundError, match=f"^{url}x can't be read: FileNotFoundError"):
         tokjax.load_tokenizer(f"{url}x")
     with pytest.raises(NotFoundError, match=f"^{url}/x.json can't be read: FileNotFoundError"):

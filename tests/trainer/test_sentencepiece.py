@@ -219,6 +219,7 @@ def test_incomplete_vocabulary_is_reported(model_type, caplog):
         ({"character_coverage": "all"}, "character_coverage must be a number, from 0.98 to 1, not 'all'"),
         ({"max_sentence_bytes": 3}, "max_sentence_bytes must be at least 16, not 3"),
         ({"workers": 0}, "workers must be at least 1, not 0"),
+        ({"workers": 10**6}, "workers must be at most 1024, not 1000000"),
         ({"special_tokens": "<x>"}, "special_tokens must be a list of names"),
         ({"user_defined_symbols": "<x>"}, "user_defined_symbols must be a list of names, not '<x>'"),
         ({"user_defined_symbols": [""]}, "'' must be a non-empty string without surrogates"),

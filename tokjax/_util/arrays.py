@@ -73,7 +73,6 @@ def as_integers(
     dtype: type[np.integer[Any]],
     *,
     under_jit: str = "call the function outside of it",
-    allow_bool: bool = True,
 ) -> np.ndarray[Any, Any]:
     """Returns `values` as a NumPy array of an integer dtype.
 
@@ -82,7 +81,6 @@ def as_integers(
         values: integers, an array or nested lists of any shape.
         dtype: integer dtype of the result.
         under_jit: what to do under `jax.jit`, where the values are unknown, for the error message.
-        allow_bool: whether the values may be booleans.
 
     Raises:
         InvalidArgumentError: the values are not integers, do not fit the dtype, have rows of unequal length,
@@ -93,7 +91,7 @@ def as_integers(
         return array
     if array.size == 0 and array.dtype.kind == "f":  # NumPy reads an empty list as float64
         array = array.astype(dtype)
-    if array.dtype.kind not in ("iub" if allow_bool else "iu"):
+    if array.dtype.kind not in "iu":
         raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
     limits = np.iinfo(dtype)
     may_exceed = array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u"
@@ -113,14 +111,14 @@ def as_int32(name: str, values: Any) -> Any:
 
     Args:
         name: name of the argument, for error messages.
-        values: integers or booleans of any shape.
+        values: integers of any shape.
 
     Raises:
         InvalidArgumentError: the values are not integers, or do not fit `int32`.
     """
     if not is_jax(values):
         return as_integers(name, values, np.int32)
-    if values.dtype.kind not in "iub":
+    if values.dtype.kind not in "iu":
         raise InvalidArgumentError(f"{name} must be integers, not {values.dtype}")
     return values.astype(np.int32)
 

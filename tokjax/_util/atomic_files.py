@@ -142,13 +142,17 @@ def write_files_atomically(files: Sequence[tuple[Path, Callable[[BinaryIO], obje
 
     Args:
         files: path of each file, and the function that writes its contents to an open file.
+
+    Raises:
+        InvalidArgumentError: a path is that of something other than a regular file. Nothing is written.
     """
     directory = files[0][0].parent
     if not directory.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(directory))
     for path, _ in files:
-        if path.is_dir():
-            raise InvalidArgumentError(f"{path} is a directory; pass the path of a file")
+        if path.exists() and not path.is_file():
+            kind = "a directory" if path.is_dir() else "a pipe or a device"
+            raise InvalidArgumentError(f"{path} is {kind}; pass the path of a file")
     temporaries = [path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial") for path, _ in files]
     with ExitStack() as locks:
         try:
@@ -330,10 +334,13 @@ def check_path(path: Any) -> Path:
     """Returns a path of the file system as a `Path`.
 
     Raises:
-        InvalidArgumentError: the argument is not a path, or begins with the short form of a home directory.
+        InvalidArgumentError: the argument is not a path, is empty, or begins with the short form of a home
+            directory.
     """
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise InvalidArgumentError(f"expected a path, got {repr(path)[:200]}")
+    if not os.fspath(path):
+        raise InvalidArgumentError("the path is empty; pass '.' for the current directory")
     if "\0" in os.fspath(path):
         raise InvalidArgumentError(f"{repr(path)[:200]} has a NUL character, which no path has")
     try:

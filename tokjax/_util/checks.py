@@ -8,7 +8,7 @@ import operator
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from numbers import Real
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeGuard
 
 from tokjax._util.arrays import is_traced
 from tokjax.errors import InvalidArgumentError
@@ -77,6 +77,11 @@ def check_float(name: str, value: object, *, minimum: float, maximum: float = ma
     raise InvalidArgumentError(f"{name} must be a number, {bounds}, not {value!r}")
 
 
+def is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
+    """Returns whether `iter(value)` works. Arrays of shape `()` have the method, which raises."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
+
+
 def check_iterable(name: str, value: object) -> Iterator[Any]:
     """Returns `iter(value)`; raises `InvalidArgumentError` if the argument `name` is not an iterable."""
     try:
@@ -111,7 +116,7 @@ def check_choice(name: str, value: object, choices: Collection[object], advice: 
 
 def check_names(name: str, value: Any) -> list[str]:
     """Returns names as a list; raises `InvalidArgumentError` unless `value` is an iterable of `str`."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+    if isinstance(value, (str, bytes)) or not is_iterable(value):
         advice = f"; pass [{value!r}]" if isinstance(value, (str, bytes)) else ""
         raise InvalidArgumentError(f"{name} must be a list of names, not {value!r:.100}{advice}")
     names = list(value)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokjax._util.checks import check_int
 from tokjax.errors import InvalidArgumentError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Mapping[str, int] = {
     "file_bytes": 1 << 29,
+    "json_values": 1 << 23,
     "vocab_size": 1 << 20,
     "text_growth": 1024,
     "piece_comparisons": 20_000,
@@ -32,11 +34,15 @@ def limits(**values: int) -> Iterator[None]:
 
     | limit | default | bounded quantity |
     |---|---|---|
-    | `file_bytes` | 536,870,912 | size of a tokenizer file, and of a download, in bytes |
+    | `file_bytes` | 536,870,912 | size of a tokenizer file, a download, and a manifest at a URL, in bytes |
+    | `json_values` | 8,388,608 | number of brackets and commas in a JSON file |
     | `vocab_size` | 1,048,576 | number of tokens in a file of another library |
     | `text_growth` | 1,024 | number of characters that one character, or an empty text, can become |
     | `piece_comparisons` | 20,000 | characters compared at one position of a text to find pieces |
     | `special_token_comparisons` | 1,024 | characters compared at one position to find special tokens |
+
+    `json_values` applies to tokenizers, manifests and bundles. A token of a vocabulary adds one, and a merge
+    up to three. Each of them takes 40 to 300 bytes of memory.
 
     `text_growth` is computed from the normalizer, pre-tokenizer and decoder of a `tokenizer.json`, and from
     the normalizer of a `.model`. It also bounds the number of such steps and the number of tokens of a
@@ -95,3 +101,15 @@ def exceeds_limit(name: str, value: float) -> str | None:
     if value <= limit:
         return None
     return f"the limit is {limit:,}; if you trust the file, load it inside tokjax.limits({name}=...)"
+
+
+def parse_json(data: bytes | str, **options: Any) -> Any:
+    """Returns the values of JSON text, as `json.loads` does. Before that, it counts them.
+
+    Raises:
+        ValueError: the text is not JSON, or exceeds the limit `json_values`.
+    """
+    count = sum(map(data.count, "[{," if isinstance(data, str) else b"[{,"))  # type: ignore[arg-type]
+    if exceeded := exceeds_limit("json_values", count):
+        raise ValueError(f"it has {count:,} brackets and commas; {exceeded}")
+    return json.loads(data, **options)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+MAX_THREADS = 1024
+"""Maximum number of threads or processes: starting a million of them never ends."""
 _JOIN_SECONDS = 5.0
 """Time to wait for the current item of a thread when a map ends early."""
 failed_starts: list[BaseException] = []
@@ -31,10 +33,10 @@ class WorkerDiedError(RuntimeError):
     """Raised if a worker process can't be started, or ended before it answered."""
 
 
-def resolve_num_threads(threads: int | None) -> int:
+def resolve_num_threads(threads: int | None, name: str = "threads") -> int:
     """Returns the number of threads to use. `None` means one for each core that this process may use."""
     if threads is not None:
-        return check_int("threads", threads, minimum=1)
+        return check_int(name, threads, minimum=1, maximum=MAX_THREADS)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -242,11 +242,15 @@ def get_client_options() -> dict[str, Any]:
     aiohttp: Any = importlib.import_module("aiohttp")
 
     class Response(aiohttp.ClientResponse):  # type: ignore[misc]
-        """Answer that is neither unpacked nor read further than the requested range."""
+        """Answer of the requested bytes, which is neither unpacked nor read further than they are."""
 
         async def start(self, connection: Any) -> Any:
             """Reads the headers."""
             response = await super().start(connection)
+            requested = _RANGE.fullmatch(self.request_info.headers.get("Range", ""))
+            sent = self.headers.get("Content-Range")
+            if self.status == 206 and requested and sent and not sent.startswith(f"bytes {requested[1]}-"):
+                raise aiohttp.ClientPayloadError(f"the server sent {sent} for {requested[0]}")
             encoding = self.headers.get("Content-Encoding", "identity")
             if self.ok and encoding != "identity" and not self.url.path.endswith(_COMPRESSED):
                 raise aiohttp.ClientPayloadError(

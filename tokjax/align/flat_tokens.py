@@ -31,13 +31,12 @@ are. See docs/alignment.md for which tokens of a span are labelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.arrays import as_integers, is_jax, is_traced
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, is_iterable
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
@@ -163,7 +162,7 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
         return FlatTokens(spans, splits, spans.shape, is_one_text=False, is_normalized=is_normalized)
     is_one_text = isinstance(offsets, TokenizationResult)
     is_batch = isinstance(offsets, (TokenizationBatch, TokenizationResult, Ragged))
-    results = offsets if is_batch or not isinstance(offsets, Iterable) else [*offsets]
+    results = offsets if is_batch or not is_iterable(offsets) else [*offsets]
     ragged = as_ragged(results)
     if ragged.offsets is None:
         raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")

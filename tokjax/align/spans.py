@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import Array, as_integers
-from tokjax._util.checks import check_iterable
+from tokjax._util.checks import check_iterable, is_iterable
 from tokjax._util.display import short_repr
 from tokjax.align.tagset import check_labels
 from tokjax.core.ragged import make_row_splits
@@ -106,7 +106,7 @@ def build_flat_spans(
         if sum(map(len, flat)) != 3 * len(flat):
             raise ValueError
         starts, stops = (as_integers("positions", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
-        if starts.ndim != 1 or stops.ndim != 1:
+        if starts.ndim != 1 or stops.ndim != 1 or bool in {type(span[i]) for span in flat for i in (0, 1)}:
             raise ValueError
         return starts, stops, [*map(itemgetter(2), flat)], splits
     except (TypeError, ValueError, KeyError, IndexError, OverflowError):
@@ -178,7 +178,7 @@ def format_span(spans: SpanColumns, span: int, index_base: int) -> str:
 def _describe_wrong_span(rows: Sequence[Any]) -> str:
     """Returns the error message for spans that cannot be converted to columns."""
     for row, value in enumerate(rows):
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        if isinstance(value, (str, bytes)) or not is_iterable(value):
             return f"the spans of text {row} must be a list of (start, stop, label), not {value!r:.80}"
         for span in value:
             problem = describe_parts(span)

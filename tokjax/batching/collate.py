@@ -395,7 +395,7 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
     Raises:
         InvalidArgumentError: the shapes do not match, or an argument is not a valid integer.
     """
-    check_int("max_length", max_length, minimum=0)
+    check_int("max_length", max_length, minimum=0, maximum=MAX_INT32)
     check_id("pad_value", pad_value)
     rows, lengths = as_int32("tokens", tokens), as_int32("token_lengths", token_lengths)
     if rows.ndim != 2 or lengths.shape != rows.shape[:1]:

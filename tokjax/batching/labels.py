@@ -247,7 +247,8 @@ def label_weights(labels: Array, *, ignore_index: int = -100) -> tuple[Array, Ar
         input.
 
     Raises:
-        InvalidArgumentError: the labels are not integers, or `ignore_index` is not an integer.
+        InvalidArgumentError: the labels are not integers, `ignore_index` is not an integer, or a label of a
+            NumPy array is negative and not `ignore_index`. In a JAX array, such labels have the weight 0.
 
     >>> label_weights(np.array([7, 4, -100]))
     (array([7, 4, 0], dtype=int32), array([1., 1., 0.], dtype=float32))
@@ -255,7 +256,11 @@ def label_weights(labels: Array, *, ignore_index: int = -100) -> tuple[Array, Ar
     xp = get_namespace(labels, ignore_index)
     check_id("ignore_index", ignore_index)
     targets = as_int32("labels", labels)
-    counts = targets != xp.asarray(ignore_index, dtype=np.int32)
+    counts = (targets != xp.asarray(ignore_index, dtype=np.int32)) & (targets >= 0)
+    if xp is np and (invalid := targets[(targets < 0) & (targets != ignore_index)]).size:
+        raise InvalidArgumentError(
+            f"labels contains {invalid[0]}, which is neither an id nor ignore_index={ignore_index}"
+        )
     return xp.where(counts, targets, np.int32(0)), counts.astype(np.float32)
 
 

@@ -21,7 +21,7 @@ buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, overload
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from tokjax._util.arrays import as_integers
-from tokjax._util.checks import check_float, check_int
+from tokjax._util.checks import check_float, check_int, is_iterable
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
 
@@ -64,7 +64,7 @@ class LengthBuckets(Sequence[int]):
 
     def __post_init__(self) -> None:
         """Checks, sorts and deduplicates the boundaries."""
-        if not isinstance(self.boundaries, Iterable):
+        if not is_iterable(self.boundaries):
             raise InvalidArgumentError(
                 f"boundaries must be lengths, not {self.boundaries!r}; pass LengthBuckets([64, 128])"
             )

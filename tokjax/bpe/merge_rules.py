@@ -7,7 +7,6 @@ make the same token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from tokjax._util.checks import is_iterable
 from tokjax.core.vocabulary import MAX_ID
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -110,7 +110,7 @@ def parse_merge_pairs(
     Raises:
         InvalidArgumentError: `merges` is not a sequence of pairs of `kind`.
     """
-    if isinstance(merges, (str, bytes)) or not isinstance(merges, Iterable):
+    if isinstance(merges, (str, bytes)) or not is_iterable(merges):
         raise InvalidArgumentError(f"merges must be a list of pairs of tokens, not {merges!r}")
     pairs = tuple(merges)
     # Checks that run in C first: some lists have half a million merges.

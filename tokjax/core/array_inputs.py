@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokjax._util.arrays import Array, as_int32, as_mask, is_jax, is_traced, to_host
+from tokjax._util.checks import is_iterable
 from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
 from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 def as_ragged(results: Any, columns: Collection[str] = COLUMNS) -> Ragged:
@@ -43,7 +46,7 @@ def as_ragged(results: Any, columns: Collection[str] = COLUMNS) -> Ragged:
         return results
     if isinstance(results, TokenizationResult):
         results = [results]
-    if is_jax(results) or hasattr(results, "_fields") or not isinstance(results, Iterable):
+    if is_jax(results) or hasattr(results, "_fields") or not is_iterable(results):
         raise _make_type_error(results, "the argument")
     rows = list(results)
     for i, row in enumerate(rows):
@@ -123,7 +126,7 @@ def flatten_column(name: str, values: Any, ragged: Ragged) -> Any:
     elif is_jax(values) or isinstance(values, np.ndarray):
         lengths, flat = None, values
     else:
-        rows = [np.asarray(row) for row in values] if isinstance(values, Iterable) else [np.asarray(values)]
+        rows = [np.asarray(row) for row in values] if is_iterable(values) else [np.asarray(values)]
         if any(row.ndim == 0 for row in rows):
             raise InvalidArgumentError(
                 f"{name} must be an array of shape (n,), aligned with the flat ids of all rows, or a list "

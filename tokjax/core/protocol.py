@@ -27,7 +27,7 @@ import numpy as np
 
 from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
-from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, is_iterable
 from tokjax._util.display import short_repr
 from tokjax.core.encode_options import explain_unknown_options
 from tokjax.core.json_records import to_json_values
@@ -251,7 +251,7 @@ def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; use decode_batch for it")
     if hasattr(ids, "ids"):
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; pass its .ids")
-    flat: NDArray[np.int32] = as_integers("ids", ids, np.int32, under_jit=_DECODE_UNDER_JIT, allow_bool=False)
+    flat: NDArray[np.int32] = as_integers("ids", ids, np.int32, under_jit=_DECODE_UNDER_JIT)
     if flat.ndim != 1:
         raise InvalidArgumentError(
             f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode_batch takes many"
@@ -263,13 +263,13 @@ def as_flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Returns the flat ids and the row splits of the rows that `decode_batch` takes."""
     ragged = getattr(rows, "ragged", rows)
     if not isinstance(ragged, Ragged):
-        if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        if isinstance(rows, (str, bytes)) or not is_iterable(rows):
             raise InvalidArgumentError(
                 f"decode_batch takes a batch, a Ragged or rows of ids, not {type(rows).__name__}"
             )
         ragged = ragged_from_rows(map(as_flat_ids, rows))
     return (
-        as_integers("ids", ragged.ids, np.int32, under_jit=_DECODE_UNDER_JIT, allow_bool=False),
+        as_integers("ids", ragged.ids, np.int32, under_jit=_DECODE_UNDER_JIT),
         as_integers("row_splits", ragged.row_splits, np.int64, under_jit=_DECODE_UNDER_JIT),
     )
 
@@ -480,8 +480,8 @@ def token_byte_lengths(tokenizer: Any) -> NDArray[np.int32]:
         tokenizer: any registered tokenizer.
 
     Returns:
-        `int32`, shape `(vocab_size,)`; 0 for special tokens, the unknown token included, and for ids without
-        a token.
+        A NumPy array, `int32`, shape `(vocab_size,)`; 0 for special tokens, the unknown token included, and
+        for ids without a token. (Under `jax.jit`, index `jnp.asarray` of it.)
 
     >>> from tokjax import byte_level, wordpiece
     >>> token_byte_lengths(byte_level(["</s>"]))[:2]

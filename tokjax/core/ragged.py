@@ -9,17 +9,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.arrays import as_integers
+from tokjax._util.checks import is_iterable
 from tokjax._util.display import short_repr
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -93,7 +93,7 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
     >>> make_ragged([5, 6, 7], [0, 1, 3]).lengths
     array([1, 2])
     """
-    flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT, allow_bool=False)
+    flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT)
     splits = as_integers("row_splits", row_splits, np.int64, under_jit=_RAGGED_UNDER_JIT)
     if splits.ndim != 1 or len(splits) == 0 or splits[0] != 0 or (np.diff(splits) < 0).any():
         shown = np.array2string(splits, threshold=8, edgeitems=3)
@@ -130,7 +130,7 @@ def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
     >>> ragged_from_rows([[5], [], [6, 7]]).row_splits
     array([0, 1, 1, 3])
     """
-    if not isinstance(rows, Iterable):
+    if not is_iterable(rows):
         raise InvalidArgumentError(f"rows must be rows of ids, not {rows!r:.80}")
     arrays = [
         as_integers(f"row {i}", row, np.int32, under_jit=_RAGGED_UNDER_JIT) for i, row in enumerate(rows)

@@ -36,13 +36,12 @@ See `encoding.encode` for windows over pairs of texts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, is_iterable
 from tokjax.core.json_records import register_record
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
@@ -334,7 +333,7 @@ def _truncate_longest_first(first: Ints, second: Ints, capacity: int) -> list[In
 
 
 def _parse_pieces(name: str, spec: str | Sequence[str], num_texts: int) -> tuple[TemplatePiece, ...]:
-    if not isinstance(spec, Iterable):
+    if not is_iterable(spec):
         raise InvalidArgumentError(f"the {name} template must be a str or a list, not {spec!r:.100}")
     parts = spec.split() if isinstance(spec, str) else list(spec)
     pieces = tuple(map(_parse_piece, parts))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from tokjax._util.checks import LIST_PATHS_ADVICE, check_text, reject_tables
+from tokjax._util.checks import LIST_PATHS_ADVICE, check_text, is_iterable, reject_tables
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
@@ -77,8 +77,7 @@ def find_source_files(
     if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
         return None
     reject_tables(source, "source", takes_records=takes_records)
-    is_iterable = isinstance(source, Iterable) and getattr(source, "ndim", 1) > 0
-    if isinstance(cast("object", source), bytes) or not is_iterable:
+    if isinstance(cast("object", source), bytes) or not is_iterable(source):
         raise InvalidArgumentError(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"

@@ -133,7 +133,8 @@ class TokenDataset(Dataset):
             InvalidArgumentError: a window extends beyond the ids of the dataset.
         """
         firsts = as_integers("starts", starts, np.int64)
-        ids = np.empty((len(firsts), check_int("length", length, minimum=0)), np.int32)
+        self._check_windows(firsts, check_int("length", length, minimum=0))
+        ids = np.empty((len(firsts), length), np.int32)
         self.gather_into(firsts, ids)
         return ids
 
@@ -147,7 +148,12 @@ class TokenDataset(Dataset):
         Raises:
             InvalidArgumentError: a window extends beyond the ids of the dataset.
         """
-        length = ids.shape[1]
+        self._check_windows(firsts, ids.shape[1])
+        if ids.size:
+            stored = self._gather(firsts, np.full(len(firsts), ids.shape[1]))
+            np.copyto(ids.reshape(-1), stored, casting="same_kind")
+
+    def _check_windows(self, firsts: NDArray[np.int64], length: int) -> None:
         is_outside = (firsts < 0) | (firsts > self.num_tokens - length)
         if np.count_nonzero(is_outside):
             position = int(firsts[is_outside][0])
@@ -155,9 +161,6 @@ class TokenDataset(Dataset):
                 f"window [{position}, {position + length}) is out of range: the dataset has "
                 f"{self.num_tokens} ids"
             )
-        if ids.size:
-            stored = self._gather(firsts, np.full(len(firsts), length))
-            np.copyto(ids.reshape(-1), stored, casting="same_kind")
 
     def gather_ranges(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
         """Returns ranges of the concatenated documents, concatenated.

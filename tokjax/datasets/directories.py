@@ -33,6 +33,7 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.imports import import_optional
+from tokjax._util.limits import exceeds_limit, get_limit
 from tokjax._util.locks import lock_file
 from tokjax._util.urls import as_read_error, describe_cause, get_file_system
 from tokjax.datasets.manifest import MANIFEST_FILE, PROGRESS_FILE, RUN_AGAIN, parse_manifest, read_manifest
@@ -171,12 +172,21 @@ class RemoteDirectory:
         return f"{self._system[1]}/{name}"
 
     def read(self, name: str) -> bytes | None:
-        """Returns the contents of a remote file; `None` if it does not exist."""
+        """Returns the contents of a remote file; `None` if it does not exist.
+
+        Raises:
+            DatasetCorruptError: the file exceeds the limit `file_bytes`.
+            OSError: it can't be read.
+        """
         with self._explain_errors([name]):
             try:
-                data: bytes = self._system[0].cat_file(self._path(name))
+                data: bytes = self._system[0].cat_file(
+                    self._path(name), start=0, end=int(get_limit("file_bytes")) + 1
+                )
             except (FileNotFoundError, NotADirectoryError):
                 return None
+        if exceeded := exceeds_limit("file_bytes", len(data)):
+            raise DatasetCorruptError(f"{self.url}/{name} has at least {len(data):,} bytes; {exceeded}")
         return data
 
     def has(self, name: str, record: FileRecord) -> bool:

@@ -438,10 +438,6 @@ def _read_item(
     if kind == "pair":
         doc_id, content = _check_pair(number, item, reader.separator)
     if kind != "text" and isinstance(content, Mapping):
-        if reader.keys:  # the record can be the row of a table
-            content = {**content} | {
-                key: drop_null_keys(content[key]) for key in reader.keys if key in content
-            }
         return doc_id, reader.read_record(content, f"document {number if doc_id is None else doc_id}")
     if reader.needs_records:
         raise InvalidArgumentError(
@@ -563,10 +559,11 @@ def _iter_items(source: Any, reader: DocumentReader) -> Iterator[Any]:
     if is_ray_dataset(source):
         source = iter_ray_tables(source, reader.choose)
     columns = getattr(source, "column_names", None)
-    if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
+    is_table = hasattr(source, "iter") and hasattr(source, "select_columns")
+    if not (isinstance(columns, list) and is_table):
         for item in source:
             if isinstance(item, _ITEM_TYPES) or not is_arrow_table(item):
-                yield item
+                yield _drop_null_keys(item, reader.keys) if is_table and isinstance(item, dict) else item
             else:
                 yield from iter_table_records(item, reader.choose)
         return
@@ -575,7 +572,12 @@ def _iter_items(source: Any, reader: DocumentReader) -> Iterator[Any]:
         source = source.with_format(None)  # rows of Python objects, and not of tensors or of Arrow scalars
     for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
         for values in zip(*(rows[name] for name in names), strict=True):
-            yield dict(zip(names, values, strict=True))
+            yield _drop_null_keys(dict(zip(names, values, strict=True)), reader.keys)
+
+
+def _drop_null_keys(row: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Returns a row of a table without the null keys of its values that form the document."""
+    return row | {key: drop_null_keys(row[key]) for key in keys if key in row}
 
 
 def _get_kind(item: object) -> str:

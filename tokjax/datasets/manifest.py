@@ -49,6 +49,7 @@ from tokjax._util.atomic_files import (
     open_regular,
     write_atomically,
 )
+from tokjax._util.limits import parse_json
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.columns import parse_columns
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID, make_field
@@ -285,7 +286,7 @@ def unseal_contents(data: bytes, path: object, format_: str, hint: Hint) -> dict
         DatasetCorruptError: the file is damaged or was altered.
     """
     try:
-        contents: dict[str, Any] = json.loads(data)
+        contents: dict[str, Any] = parse_json(data)
         if not isinstance(contents, dict):
             raise TypeError(f"expected a JSON object, not a {type(contents).__name__}")
         named_format = contents.pop("format")

@@ -216,7 +216,7 @@ def write_dataset(
             records are bad.
     """
     check_executor(executor)
-    max_in_flight = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
+    max_in_flight = resolve_num_threads(workers, "workers")
     plan = make_plan(field, check_int("shard_size", shard_size, minimum=1))
     if separator is not None and not (isinstance(separator, str) and separator):
         raise InvalidArgumentError(

@@ -205,7 +205,8 @@ def open_files(path: Any) -> Iterator[Any]:
             try:
                 yield _copy(path.rstrip("/"), Path(directory))
             except TokenizerFormatError as error:
-                raise TokenizerFormatError(error.message.replace(directory, f"copy of {path}")) from error
+                parent = path.rpartition("/")[0] if is_file_name(path) else path.rstrip("/")
+                raise TokenizerFormatError(error.message.replace(directory, f"copy of {parent}")) from error
     else:
         yield path
 

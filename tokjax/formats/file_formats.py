@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.atomic_files import check_path
+from tokjax._util.checks import is_iterable
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
@@ -37,7 +37,7 @@ from tokjax.models.words import word_bpe
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tokjax.formats.huggingface.library import HuggingFaceTokenizer
@@ -225,7 +225,7 @@ def detect_tokenizer_files(
         TokenizerFormatError: the path contains no tokenizer, or several tokenizers of one format.
     """
     if not isinstance(path, str) and not hasattr(path, "__fspath__"):
-        if not isinstance(path, Iterable) or isinstance(path, bytes):
+        if not is_iterable(path) or isinstance(path, bytes):
             raise InvalidArgumentError(
                 f"path must be a path, a pair of paths, a name or a tokenizer, not {path!r:.80}"
                 f"{protocol.suggest_tokenizer(path)}"

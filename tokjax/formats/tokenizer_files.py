@@ -16,7 +16,6 @@ converted. So no text gets other ids than in transformers.
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections import Counter
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.imports import import_optional
+from tokjax._util.limits import parse_json
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import TokenizerFormatError
 from tokjax.models.format_errors import check_vocab_size, read_bytes
@@ -147,11 +147,11 @@ def parse_json_object(data: bytes | str, where: str) -> dict[str, Any]:
         return entries
 
     try:
-        contents = json.loads(data, object_pairs_hook=check_unique_keys, parse_constant=_reject_constant)
+        contents = parse_json(data, object_pairs_hook=check_unique_keys, parse_constant=_reject_constant)
     except TokenizerFormatError:
         raise
     except (ValueError, RecursionError) as error:
-        raise TokenizerFormatError(f"{where}: not JSON, or truncated: {error}") from error
+        raise TokenizerFormatError(f"{where}: not JSON, or truncated or too large: {error}") from error
     if not isinstance(contents, dict):
         raise TokenizerFormatError(f"{where}: expected a JSON object, got a {type(contents).__name__}")
     return contents

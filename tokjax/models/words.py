@@ -26,7 +26,7 @@ See docs/performance.md, section "WordPiece and word-level tokenizers".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from tokjax._util.checks import check_names
+from tokjax._util.checks import check_names, is_iterable
 from tokjax.bpe.array_engine import Engine, Places, UnitDict, ids_to_bytes, to_byte_positions
 from tokjax.bpe.batched_merging import PretokenIds
 from tokjax.bpe.merge_rules import MAX_MERGES, check_merges, parse_merge_pairs
@@ -250,7 +250,7 @@ def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, 
     Raises:
         InvalidArgumentError: a token is not a string, is empty, is a duplicate, or has a lone surrogate.
     """
-    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
+    if isinstance(tokens, (str, bytes)) or not is_iterable(tokens):
         raise InvalidArgumentError(f"tokens must map tokens to ids, or be a list of them, not {tokens!r}")
     if not isinstance(tokens, Mapping):
         tokens = check_names("tokens", tokens)

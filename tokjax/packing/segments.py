@@ -14,7 +14,7 @@ from tokjax._util.arrays import (
     jit_eager,
     to_host,
 )
-from tokjax._util.checks import check_int
+from tokjax._util.checks import MAX_INT32, check_int
 from tokjax._util.display import short_repr
 from tokjax.batching.labels import compute_positions
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
@@ -60,7 +60,7 @@ def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
     >>> cu_seqlens(np.array([[1, 1, 2, 0]]), 3)
     array([[0, 2, 3, 3]], dtype=int32)
     """
-    check_int("max_segments", max_segments, minimum=1)
+    check_int("max_segments", max_segments, minimum=1, maximum=MAX_INT32 - 1)
     segments = as_tokens(segment_ids, "segment_ids")
     _reject_unordered_segments(segments, max_segments)
     return _compute_bounds(segments, max_segments)

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokjax._util.atomic_files import (
     DirectoryKind,
     NotRegularFileError,
-    check_path,
     compute_file_sha256,
     compute_json_checksum,
     get_replaced_path,
@@ -41,6 +40,7 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.display import short_repr
+from tokjax._util.limits import parse_json
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile
@@ -137,7 +137,7 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
         BundleError: `path` is not a bundle, a file of it is missing, damaged or altered, or this tokjax does
             not read its version.
     """
-    directory = check_path(path)
+    directory = resolve(path)
     manifest = _read_manifest(directory)
     try:
         tokenizer: Any = read_tokjax(directory / TOKENIZER_FILE)
@@ -158,7 +158,7 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
 def _read_manifest(directory: Path) -> dict[str, Any]:
     file = directory / _MANIFEST
     try:
-        manifest = json.loads(read_regular(file))
+        manifest = parse_json(read_regular(file))
     except (FileNotFoundError, NotADirectoryError):
         moved = get_replaced_path(directory)
         hint = (

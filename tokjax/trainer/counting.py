@@ -107,7 +107,7 @@ def count_pretokens(
     """
     special = tuple(check_special_names(special_tokens))
     check_executor(executor)
-    concurrency = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
+    concurrency = resolve_num_threads(workers, "workers")
     seed = check_int("seed", seed, minimum=0)
     chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
     if max_bytes is not None:

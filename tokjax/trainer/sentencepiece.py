@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokjax._util.checks import check_bool, check_choice, check_float, check_int, check_names
 from tokjax._util.display import show_progress_bar
+from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import as_segments
 from tokjax.core.utf8 import is_encodable, to_characters, to_utf8
 from tokjax.core.vocabulary import MAX_ID, check_role_names
@@ -130,7 +131,7 @@ def train_sentencepiece(
     >>> trained.tokenizer.vocabulary.special
     mappingproxy({'<unk>': 0, '</s>': 1})
     """
-    workers = 16 if workers is None else check_int("workers", workers, minimum=1)
+    workers = 16 if workers is None else resolve_num_threads(workers, "workers")
     user_defined_symbols = check_names("user_defined_symbols", user_defined_symbols)
     options = record_options("sentencepiece", locals()) | {"workers": workers}
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}

@@ -174,6 +174,7 @@ def test_too_few_pairs_end_training_early(caplog):
         ({"tie_break": "random"}, "tie_break must be"),
         ({"pattern": "("}, "is not a regular expression"),
         ({"workers": 0}, "workers must be at least 1"),
+        ({"workers": 2**40}, "workers must be at most 1024, not 1099511627776"),
         ({"workers": "2"}, "workers must be an integer, not '2'"),
         ({"vocab_size": "300"}, "vocab_size must be an integer, not '300'"),
         ({"vocab_size": 300.5}, "vocab_size must be an integer"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int, check_names
+from tokjax._util.checks import check_int, check_names, is_iterable
 from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.datasets.columns import check_columns
@@ -193,7 +192,7 @@ def as_boundaries(boundaries: object) -> set[int]:
     Raises:
         InvalidArgumentError: `boundaries` is not an iterable of positive integers.
     """
-    if isinstance(boundaries, (str, bytes)) or not isinstance(boundaries, Iterable):
+    if isinstance(boundaries, (str, bytes)) or not is_iterable(boundaries):
         raise InvalidArgumentError(
             f"bucket_boundaries must be integers, for instance [64, 128], not {boundaries!r}"
         )

@@ -31,18 +31,17 @@ With shuffling, the last row is permuted separately for each dataset and epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_float
+from tokjax._util.checks import check_float, is_iterable
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import make_row_splits
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -203,7 +202,7 @@ def check_weights(weights: Iterable[float] | None) -> list[float] | None:
     """Returns weights as a list of floats that are finite and at least 0, or `None` if they are `None`."""
     if weights is None:
         return None
-    if isinstance(weights, (str, bytes)) or not isinstance(weights, Iterable):
+    if isinstance(weights, (str, bytes)) or not is_iterable(weights):
         raise InvalidArgumentError(f"weights must be numbers, one for each dataset, not {weights!r}")
     return [check_float("weights", weight, minimum=0) for weight in weights]
 

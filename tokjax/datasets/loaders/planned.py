@@ -11,7 +11,6 @@ each document once. With weights, every dataset has its own plan and its own epo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from tokjax._util.atomic_files import compute_json_checksum, resolve
-from tokjax._util.checks import check_choice, check_int
+from tokjax._util.checks import MAX_INT32, check_choice, check_int, is_iterable
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
@@ -164,7 +163,12 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         self._budgets = self._parse_budgets(token_budgets, weights, block_sizes)
         self._schedule = RowSchedule(
             merge_schedules(
-                parse_schedule("batch_size", batch_size, partial(check_int, "batch_size", minimum=1), steps),
+                parse_schedule(
+                    "batch_size",
+                    batch_size,
+                    partial(check_int, "batch_size", minimum=1, maximum=MAX_INT32),
+                    steps,
+                ),
                 block_sizes,
                 self._parse_shares(weights, steps),
             ),
@@ -600,7 +604,7 @@ def describe_schedule(loader: PlannedLoader, steps: Sequence[int] | None = None)
         raise InvalidArgumentError(
             f"loader must be a PlannedLoader, whose batches are planned, not a {type(loader).__name__}"
         )
-    if steps is not None and not isinstance(steps, Iterable):
+    if steps is not None and not is_iterable(steps):
         raise InvalidArgumentError(f"steps must be a list of steps, such as [{steps!r}], not {steps!r}")
     lines = [("step", "batch_size", "block_size", "dataset", "tokens", "share", "epochs")]
     for step in _choose_steps(loader) if steps is None else steps:

@@ -16,7 +16,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -215,6 +215,13 @@ class Prefetched(Iterator[Batch], AbstractContextManager["Prefetched[Batch]"]):
                 "prefetch_to_device"
             )
         return self._state
+
+    def __reduce__(self) -> NoReturn:
+        """Raises `InvalidArgumentError`."""
+        raise InvalidArgumentError(
+            "batches of prefetch_to_device have a thread, and can't be pickled; pickle the loader, and call "
+            "prefetch_to_device in the other process"
+        )
 
     def __exit__(self, *_: object) -> None:
         """Closes the iterator."""
