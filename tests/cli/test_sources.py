@@ -1,6 +1,9 @@
 """Tests of the sources of commands: invalid files, standard input, long texts, interrupts."""
 
+import errno
+import io
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import typer
 
 import tokjax
 from tests.cli.test_commands import run, strip_frames
+from tokjax._util.urls import save_stream
 from tokjax.cli.commands import app
 from tokjax.datasets import shard_writing, writer
 
@@ -204,6 +208,11 @@ class TestStandardInput:
         printed = shell(f"pack - {options} --skip-bad-records", stdin=damaged)
         assert "skipped bad records 2" in printed
         assert list(tokjax.open_dataset(tmp_path / "d")) == ["one", "two"]
+
+    def test_full_disk(self, monkeypatch):
+        monkeypatch.setattr("shutil.copyfileobj", Mock(side_effect=OSError(errno.ENOSPC, "disk full")))
+        with pytest.raises(OSError, match=r"disk full: .*tokjax-.*0'$"):
+            save_stream(io.BytesIO(b"a"), "standard input")
 
     def test_training(self, shell, workspace, tmp_path):
         text = (workspace / "c.txt").read_bytes()

@@ -23,6 +23,12 @@ def test_truncated_and_missing_files(written, name):
         tokjax.open_dataset(written)
 
 
+def test_pickled_arrays_are_never_loaded(written):
+    np.save(written / "shard-00001.tokens.npy", np.array([print], object), allow_pickle=True)
+    with pytest.raises(tokjax.errors.DatasetCorruptError, match="shard-00001"):
+        tokjax.open_dataset(written)
+
+
 def test_lengths_that_do_not_match_the_data(written):
     path = written / "shard-00001.num_tokens.npy"
     lengths = np.load(path)

@@ -71,6 +71,16 @@ class TestMerging:
                 tokjax.datasets.merge_datasets(paths, tmp_path / "all")
 
 
+def test_altered_files_are_not_copied(written, tmp_path):
+    for name in ("shard-00001.tokens.npy", "tokenizer.tokjax.json"):
+        data = (written / name).read_bytes()
+        (written / name).write_bytes(data[:-2] + bytes([data[-2] ^ 1]) + data[-1:])
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match=f"{name} was altered: its SHA-256 is"):
+            tokjax.datasets.merge_datasets([written], tmp_path / "again")
+        (written / name).write_bytes(data)
+    assert not (tmp_path / "again.incomplete").exists()
+
+
 def test_moved_source_files(tmp_path):
     text, moved = tmp_path / "a.txt", tmp_path / "b.txt"
     text.write_text("low|lower")

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from tokjax._util.atomic_files import add_path_to_errors
 from tokjax._util.imports import import_optional
 from tokjax._util.limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, MissingExtraError
@@ -214,7 +215,7 @@ def save_stream(stream: BinaryIO, name: str) -> FetchedFiles:
     """Returns a local copy of a stream, which can be read only once; messages call it `name`."""
     files = _fetched_files[name] = FetchedFiles()
     path = files.add("0", name)
-    with path.open("wb") as file:
+    with add_path_to_errors(path), path.open("wb") as file:
         shutil.copyfileobj(stream, file)
     os.utime(path, (0, 0))  # so that the same contents are the same source when a command is run again
     return files

@@ -19,11 +19,8 @@ searches in sorted arrays find them. Tokens that *touch* a span share a byte wit
 
     touched       first = number of stops  <= 5 = 1,  after = number of starts <  8 = 3:  tokens 1 and 2
 
-A multiple of the index of the row is added to all positions, here 100. So the positions of all rows are
-ascending, and one search finds the tokens of all spans:
-
-    starts         1      4      101           spans (4, 7) of row 0 and (1, 2) of row 1
-    stops          3      7      103           searched: (4, 7) and (101, 102)
+The spans of all rows are searched at once by bisection, each in its own row. Nothing is computed for all
+tokens but which of them are selected: most tokens are in no span.
 
 Tokens, words and characters that are looked up are 0-based, as indices are. Bytes are 1-based, as offsets
 are. See docs/alignment.md for which tokens of a span are labelled.
@@ -103,18 +100,16 @@ class TokenSelection(NamedTuple):
     """The tokens that can carry a label, in the order of their text.
 
     Attributes:
+        offsets: byte spans of all tokens, shape `(n, 2)`.
         is_selected: whether each token can carry a label, `bool`, shape `(n,)`.
         indices: index of each of them in the flat tokens, `int64`, shape `(m,)`.
-        starts: first byte of each of them, plus `scale` times its row, ascending, `int64`, shape `(m,)`.
-        stops: one past its last byte, plus `scale` times its row, ascending, `int64`, shape `(m,)`.
-        scale: a number above all positions in rows.
+        row_splits: bounds of their rows, `int64`, shape `(rows + 1,)`.
     """
 
+    offsets: NDArray[np.integer[Any]]
     is_selected: NDArray[np.bool_]
     indices: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    scale: int
+    row_splits: NDArray[np.int64]
 
     def find_touched(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rows: NDArray[np.int64]
@@ -126,10 +121,19 @@ class TokenSelection(NamedTuple):
             stops: one past the last byte of each span, shape `(spans,)`.
             rows: index of the row of each span, shape `(spans,)`.
         """
-        low, high = (
-            np.minimum(positions, self.scale - 1) + rows * self.scale for positions in (starts, stops)
-        )
-        return np.searchsorted(self.stops, low, "right"), np.searchsorted(self.starts, high)
+        first = self._bisect(1, starts, self.row_splits[rows], self.row_splits[rows + 1])
+        return first, self._bisect(0, stops - 1, first, self.row_splits[rows + 1])
+
+    def _bisect(
+        self, column: int, positions: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Returns the first token of each range whose start (column 0) or stop (1) is above a position."""
+        while (low < high).any():
+            middle = (low + high) // 2
+            tokens = self.indices.take(middle, mode="clip")
+            is_below = (low < high) & (self.offsets[tokens, column] <= positions)
+            low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+        return low
 
 
 def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
@@ -221,20 +225,29 @@ def select_tokens(
     if first_subword_only:
         is_selected = _find_first_subwords(tokens, is_selected)
     indices = np.flatnonzero(is_selected)
-    scale = int(tokens.offsets.max(initial=0)) + 2
-    counts = np.diff(np.searchsorted(indices, tokens.row_splits))
-    first_position = np.repeat(np.arange(len(counts)) * scale, counts)
-    offsets = tokens.offsets if is_selected.all() else tokens.offsets.take(indices, axis=0)
-    starts, stops = (offsets[:, i] + first_position for i in (0, 1))
-    unordered = np.flatnonzero((starts[1:] < starts[:-1]) | (stops[1:] < stops[:-1]))
+    row_splits = np.searchsorted(indices, tokens.row_splits)
+    selection = TokenSelection(tokens.offsets, is_selected, indices, row_splits)
+    unordered = _find_unordered(selection)
     if len(unordered):
-        token = int(indices[unordered[0]])
+        token = int(unordered[0])
         raise InvalidArgumentError(
             f"text {tokens.get_row(token)}: token {tokens.get_index_in_row(token)} has the span "
             f"{tuple(tokens.offsets[token].tolist())}, and the next one starts or stops earlier; tokens must "
             "be in the order of their text"
         )
-    return TokenSelection(is_selected, indices, starts, stops, scale)
+    return selection
+
+
+def _find_unordered(selection: TokenSelection) -> NDArray[np.int64]:
+    """Returns the selected tokens after which the next one in the row starts or stops earlier."""
+    offsets, is_selected, indices, row_splits = selection
+    has_next = is_selected.copy()
+    has_next[indices[row_splits[row_splits > 0] - 1]] = False
+    # A token that stops before the next one starts is in order. Few others have to be compared.
+    is_in_order = is_selected[1:] & (offsets[:-1, 1] <= offsets[1:, 0])
+    before = np.flatnonzero(has_next[:-1] & ~is_in_order)
+    after = indices[np.searchsorted(indices, before) + 1]
+    return before[(offsets[after] < offsets[before]).any(axis=1)]
 
 
 def _read_windows(windows: Any) -> FlatTokens:

@@ -167,7 +167,7 @@ def decode_stream(
         InvalidArgumentError: `ids` is not an iterable of ids.
         UnknownTokenError: an id is not in the vocabulary.
 
-    >>> from tokjax import word_level
+    >>> from tokjax.models import word_level
     >>> words = word_level(["[UNK]", "to", "be"])
     >>> list(decode_stream(words, iter([1, 2, [0, 1], 2])))
     ['to', ' be', ' [UNK] to', ' be']

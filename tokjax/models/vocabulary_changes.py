@@ -113,7 +113,8 @@ def truncate_vocabulary(tokenizer: Any, size: int) -> tuple[Any, NDArray[np.int3
         InvalidArgumentError: the vocabulary has fewer tokens, or more tokens than `size` have to be kept.
         UnsupportedTokenizerError: the vocabulary of such a tokenizer can't be truncated.
 
-    >>> from tokjax import word_level, tokenize
+    >>> from tokjax import tokenize
+    >>> from tokjax.models import word_level
     >>> words = word_level(["[UNK]", "the", "of", "zygote", "[PAD]"])
     >>> shorter, old_ids = truncate_vocabulary(words, 4)
     >>> tokenize(shorter, "the zygote"), old_ids.tolist()
