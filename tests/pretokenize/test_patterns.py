@@ -218,7 +218,11 @@ def test_patterns_that_arrays_do_not_support(expression):
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("(?:" * 10_000 + "a" + ")" * 10_000, "is too large: more than 50 groups inside of one another"),
+        ("(?:" * 7_000 + "a" + ")" * 7_000, "is too large: more than 50 groups inside of one another"),
+        ("(" * 10_000 + "a" + ")" * 10_000, "is not a regular expression: maximum recursion depth"),
+        ("a{" + "9" * 5000 + "}", "is not a regular expression: "),
+        ("a|" * 20_000, "is too large: more than 30,000 characters"),
+        (r"(a)\1(?:(?:x{1000}){1000}){1000}", "multiply to more than 10,000,000 characters; write `\\*` or"),
         ("(?:(?:a{64}){64}){64}", "is too large: more than 2000 characters, with repetitions"),
         ("a{3,1}", "is not a regular expression: "),
         ("[z-a]", "is not a regular expression: bad character range"),

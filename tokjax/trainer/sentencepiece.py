@@ -258,7 +258,7 @@ def _read_sentences(
         for part, starts_document in chunk.read():
             segments = split_ordinary_text(part, names)
             text.documents -= bool(segments[0]) and not starts_document  # counted with the previous chunk
-            for segment in filter(None, segments):
+            for segment in [each for each in segments if each]:
                 text.documents += 1
                 yield from _iter_lines(_clean_text(segment, text), text)
         advance(chunk.read_nbytes)
