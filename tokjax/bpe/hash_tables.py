@@ -315,13 +315,16 @@ class LongPretokens:
     def _read_words(
         self, pretokens: Pretokens
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
-        """Returns the words of all pre-tokens, the number of words of each, and the hash of each."""
-        num_words = (pretokens.lengths + (_WORD_BYTES - 1)) >> 3
+        """Returns the words of all pre-tokens, the number of words of each, and the hash of each.
+
+        The last word has less than 8 bytes, and their number: different pre-tokens have different words.
+        """
+        num_words = (pretokens.lengths >> 3) + 1
         if not len(num_words):
             return np.zeros(0, np.uint64), num_words, np.zeros(0, np.uint64)
         index = concatenate_ranges(0, num_words)
         offsets = index * _WORD_BYTES
-        words = _read_first_words(
+        words = _read_keys(
             Pretokens(
                 pretokens.data,
                 np.repeat(pretokens.starts, num_words) + offsets,
@@ -335,7 +338,6 @@ class LongPretokens:
         terms ^= terms >> np.uint64(32)  # the factors mix only upwards
         terms *= factors
         hashes: NDArray[np.uint64] = np.add.reduceat(terms, np.cumsum(num_words) - num_words)
-        hashes ^= mix_bits(self._seed ^ pretokens.lengths.astype(np.uint64))  # zero bytes add nothing
         return words, num_words, hashes | np.uint64(1)  # no key may be 0
 
 
@@ -413,7 +415,7 @@ def _skip_word(pretokens: Pretokens) -> Pretokens:
 
 
 def _read_keys(pretokens: Pretokens) -> NDArray[np.uint64]:
-    """Returns the keys of pre-tokens of up to 7 bytes, or the first words of longer ones."""
+    """Returns the keys of pre-tokens of 0 to 7 bytes, or the first words of longer ones."""
     keys = _read_first_words(pretokens)
     keys |= _LENGTHS.take(pretokens.lengths, mode="clip")
     return keys
