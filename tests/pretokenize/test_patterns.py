@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import regex
+import tiktoken
 from hypothesis import given, strategies as st
 
 import tokjax
@@ -143,6 +144,22 @@ def test_every_code_point_equals_regex(name):
         part = texts[start : start + 100_000]
         expected = compute_expected_starts(lambda text: split_with_regex(name, text), part)
         assert compute_starts(name, part) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_every_code_point_splits_as_in_tiktoken(pattern):
+    """Each code point is between two letters. The tokens show which of the letters it is joined to."""
+    ranks = {bytes([i]): i for i in range(256)}
+    ranks |= {b"a" + bytes([i]): 256 + i for i in range(256)} | {
+        bytes([i]) + b"b": 512 + i for i in range(256)
+    }
+    ranks.pop(b"ab")
+    ranks[b"ab"] = 256 + ord("b")
+    encoding = tiktoken.Encoding("x", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern)
+    text = "".join(f"a{chr(c)}b " for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
+    assert tokjax.encode(tokenizer, text).tolist() == encoding.encode_ordinary(text)
 
 
 sets = st.sampled_from(["a", "b", "c", " ", "[ab]", "[^a]", "[a-c]"])
