@@ -72,14 +72,8 @@ class HashTable:
         """Returns the number of keys."""
         return self._used
 
-    def copy(self) -> HashTable:
-        """Returns a table that does not change with this one."""
-        copied = copy.copy(self)
-        copied._rows = self._rows.copy()
-        return copied
-
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the fields, with the rows as they are now: they may be pickled later."""
+        """Returns the fields, with the rows as they are now, for copies and for pickles, which come later."""
         return vars(self) | {"_rows": self._rows.copy()}
 
     @property
@@ -269,7 +263,7 @@ class LongPretokens:
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields. The rows to which the hashes lead are all there, as no thread adds any now."""
         with self._lock.current:
-            return vars(self) | {"_hashes": self._hashes.copy()}
+            return vars(self) | {"_hashes": copy.copy(self._hashes)}
 
     @property
     def nbytes(self) -> int:
