@@ -1,7 +1,7 @@
 """Tests of the hash tables."""
 
 import numpy as np
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tokjax.bpe.hash_tables import (
     ABSENT,
@@ -66,6 +66,8 @@ def test_tables_equal_dictionary(known, others):
 
 
 @given(st.lists(pretokens, max_size=40))
+@example([b"\0" * length for length in range(1, 20)])
+@example([b"abc\0\0\0\0\4", b"abc"])
 def test_unique_pretokens(sought):
     tables = HashTables(make_pretokens([b"\n"]), np.array([0]))
     examples, inverse = tables.unique(make_pretokens(sought))

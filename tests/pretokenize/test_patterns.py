@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import regex
+import tiktoken
 from hypothesis import given, strategies as st
 
 import tokjax
@@ -145,6 +146,22 @@ def test_every_code_point_equals_regex(name):
         assert compute_starts(name, part) == expected
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_every_code_point_splits_as_in_tiktoken(pattern):
+    """Each code point is between two letters. The tokens show which of the letters it is joined to."""
+    ranks = {bytes([i]): i for i in range(256)}
+    ranks |= {b"a" + bytes([i]): 256 + i for i in range(256)} | {
+        bytes([i]) + b"b": 512 + i for i in range(256)
+    }
+    ranks.pop(b"ab")
+    ranks[b"ab"] = 256 + ord("b")
+    encoding = tiktoken.Encoding("x", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern)
+    text = "".join(f"a{chr(c)}b " for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
+    assert tokjax.encode(tokenizer, text).tolist() == encoding.encode_ordinary(text)
+
+
 sets = st.sampled_from(["a", "b", "c", " ", "[ab]", "[^a]", "[a-c]"])
 quantifiers = st.sampled_from(["+", "*", "?", "{1,3}", "*?", "+?", "{2,}"])
 expressions = st.recursive(
@@ -218,7 +235,11 @@ def test_patterns_that_arrays_do_not_support(expression):
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("(?:" * 10_000 + "a" + ")" * 10_000, "is too large: more than 50 groups inside of one another"),
+        ("(?:" * 7_000 + "a" + ")" * 7_000, "is too large: more than 50 groups inside of one another"),
+        ("(" * 10_000 + "a" + ")" * 10_000, "is not a regular expression: maximum recursion depth"),
+        ("a{" + "9" * 5000 + "}", "is not a regular expression: "),
+        ("a|" * 20_000, "is too large: more than 30,000 characters"),
+        (r"(a)\1(?:(?:x{1000}){1000}){1000}", "multiply to more than 10,000,000 characters; write `\\*` or"),
         ("(?:(?:a{64}){64}){64}", "is too large: more than 2000 characters, with repetitions"),
         ("a{3,1}", "is not a regular expression: "),
         ("[z-a]", "is not a regular expression: bad character range"),

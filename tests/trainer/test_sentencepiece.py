@@ -3,6 +3,7 @@
 import io
 import logging
 
+import numpy as np
 import pytest
 import sentencepiece as library
 from hypothesis import given, strategies as st
@@ -60,6 +61,7 @@ def test_options_reach_the_library():
         "byte_fallback": True,
         "character_coverage": 0.98,
         "user_defined_symbols": ["<call>", "a,b", 'q"'],
+        "split_digits": True,
         "add_dummy_prefix": False,
         "remove_extra_whitespaces": False,
     }
@@ -188,6 +190,18 @@ def test_special_tokens_are_not_trained_on():
     assert tokjax.special_tokens(trained.tokenizer)["<x>"] == 2
 
 
+def test_random_sample_of_sentences():
+    lines = [f"{i:03}" for i in range(1000)]
+    trained = train(iter(lines), vocab_size=1100, model_type="word", max_sentences=200)
+    assert trained.stats.notes[0] == "sentences trained on: 200 (600 bytes)"
+    assert trained.stats.documents == 1000
+    drawn = sorted(int(piece[3:]) for piece in list(trained.vocab.values())[2:])
+    assert len(drawn) == 200
+    assert drawn == sorted(map(int, module._sample(iter(lines), 200)))
+    np.testing.assert_allclose(np.quantile(drawn, [0.25, 0.5, 0.75]), [250, 500, 750], atol=80)
+    assert train(lines, max_sentences=1000).tokenizer == train(lines).tokenizer
+
+
 @pytest.mark.parametrize("model_type", SIZES)
 def test_incomplete_vocabulary_is_reported(model_type, caplog):
     with caplog.at_level(logging.WARNING, "tokjax"):
@@ -218,6 +232,8 @@ def test_incomplete_vocabulary_is_reported(model_type, caplog):
         ({"character_coverage": 0.5}, "character_coverage must be a number, from 0.98 to 1, not 0.5"),
         ({"character_coverage": "all"}, "character_coverage must be a number, from 0.98 to 1, not 'all'"),
         ({"max_sentence_bytes": 3}, "max_sentence_bytes must be at least 16, not 3"),
+        ({"max_sentences": 0}, "max_sentences must be at least 1, not 0"),
+        ({"split_digits": "no"}, "split_digits must be True or False, not 'no'"),
         ({"workers": 0}, "workers must be at least 1, not 0"),
         ({"workers": 10**6}, "workers must be at most 1024, not 1000000"),
         ({"special_tokens": "<x>"}, "special_tokens must be a list of names"),

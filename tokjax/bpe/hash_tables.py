@@ -72,14 +72,8 @@ class HashTable:
         """Returns the number of keys."""
         return self._used
 
-    def copy(self) -> HashTable:
-        """Returns a table that does not change with this one."""
-        copied = copy.copy(self)
-        copied._rows = self._rows.copy()
-        return copied
-
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the fields, with the rows as they are now: they may be pickled later."""
+        """Returns the fields, with the rows as they are now, for copies and for pickles, which come later."""
         return vars(self) | {"_rows": self._rows.copy()}
 
     @property
@@ -269,7 +263,7 @@ class LongPretokens:
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields. The rows to which the hashes lead are all there, as no thread adds any now."""
         with self._lock.current:
-            return vars(self) | {"_hashes": self._hashes.copy()}
+            return vars(self) | {"_hashes": copy.copy(self._hashes)}
 
     @property
     def nbytes(self) -> int:
@@ -315,13 +309,16 @@ class LongPretokens:
     def _read_words(
         self, pretokens: Pretokens
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
-        """Returns the words of all pre-tokens, the number of words of each, and the hash of each."""
-        num_words = (pretokens.lengths + (_WORD_BYTES - 1)) >> 3
+        """Returns the words of all pre-tokens, the number of words of each, and the hash of each.
+
+        The last word has less than 8 bytes, and their number: different pre-tokens have different words.
+        """
+        num_words = (pretokens.lengths >> 3) + 1
         if not len(num_words):
             return np.zeros(0, np.uint64), num_words, np.zeros(0, np.uint64)
         index = concatenate_ranges(0, num_words)
         offsets = index * _WORD_BYTES
-        words = _read_first_words(
+        words = _read_keys(
             Pretokens(
                 pretokens.data,
                 np.repeat(pretokens.starts, num_words) + offsets,
@@ -335,7 +332,6 @@ class LongPretokens:
         terms ^= terms >> np.uint64(32)  # the factors mix only upwards
         terms *= factors
         hashes: NDArray[np.uint64] = np.add.reduceat(terms, np.cumsum(num_words) - num_words)
-        hashes ^= mix_bits(self._seed ^ pretokens.lengths.astype(np.uint64))  # zero bytes add nothing
         return words, num_words, hashes | np.uint64(1)  # no key may be 0
 
 
@@ -413,7 +409,7 @@ def _skip_word(pretokens: Pretokens) -> Pretokens:
 
 
 def _read_keys(pretokens: Pretokens) -> NDArray[np.uint64]:
-    """Returns the keys of pre-tokens of up to 7 bytes, or the first words of longer ones."""
+    """Returns the keys of pre-tokens of 0 to 7 bytes, or the first words of longer ones."""
     keys = _read_first_words(pretokens)
     keys |= _LENGTHS.take(pretokens.lengths, mode="clip")
     return keys

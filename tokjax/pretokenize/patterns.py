@@ -22,6 +22,7 @@ texts, and all texts of such expressions, are split by boundary tables. Expressi
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -61,6 +62,10 @@ _ABOVE_BASIC_PLANE = re.compile("[\U00010000-\U0010ffff]+")
 _DIGIT_GROUP_EXPRESSIONS = (r"(?=(\d{3})+(?!\d))", r"(?=(?:\d{3})+(?!\d))")
 _SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
 """Set operations and nested sets, which `regex` has in version 1 of its syntax."""
+_COUNT = re.compile(r"(?<!\\[xpPN])\{(?:[0-9]*,)?([0-9]{1,9})\}")
+_MAX_UNROLLED = 10_000_000
+"""Maximum number of characters of an expression for the `regex` package with all counts multiplied: it
+repeats the parts in memory."""
 _MAX_BACKTRACKED = 11_000
 """Up to this many characters, `re` splits a text, which `ArrayEngine.few_characters` also limits."""
 _SECONDS, _SECONDS_PER_CHARACTER = 5.0, 1e-5
@@ -341,11 +346,11 @@ class SplitStep:
         seconds = _SECONDS + len(text) * _SECONDS_PER_CHARACTER
         try:
             return _split_at_matches(self.regex, text, timeout=seconds)
-        except TimeoutError as error:
+        except (TimeoutError, MemoryError) as error:
             raise InvalidArgumentError(
-                f"pattern {self.expression!r} takes more than {seconds:.1f} s for the text {text[:20]!r}..., "
-                f"of {len(text):,} characters: its repetitions can match one text in countless ways; make "
-                "them possessive (`++`), or let no two of them match the same text"
+                f"pattern {self.expression[:1000]!r} takes more than {seconds:.1f} s for the text "
+                f"{text[:20]!r}..., of {len(text):,} characters, or all memory: its repetitions can match a "
+                "text in countless ways; make them possessive (`++`), or let no two match the same text"
             ) from error
 
     @cached_property
@@ -400,16 +405,21 @@ class SplitStep:
         """The compiled expression of the `regex` package.
 
         Raises:
-            InvalidArgumentError: it is not a regular expression.
+            InvalidArgumentError: it is not a regular expression, or is too large.
         """
         import regex  # noqa: PLC0415 (slow to import)
 
+        if len(self.expression) * math.prod(map(int, _COUNT.findall(self.expression))) > _MAX_UNROLLED:
+            raise InvalidArgumentError(
+                f"pattern {self.expression[:60]!r} is too large: its repetitions multiply to more than "
+                f"{_MAX_UNROLLED:,} characters; write `*` or `+` for large counts"
+            )
         try:
             version = regex.V1 if _SET_OPERATION.search(self.expression) else regex.V0
             return regex.compile(self.expression, version)
-        except regex.error as error:
+        except (regex.error, ValueError, RecursionError) as error:
             raise InvalidArgumentError(
-                f"pattern {self.expression!r} is not a regular expression: {error}"
+                f"pattern {self.expression[:1000]!r} is not a regular expression: {error}"
             ) from error
 
 

@@ -81,10 +81,12 @@ class Lookahead(NamedTuple):
 
 Node: TypeAlias = OneOf | Sequence | Alternatives | Repetition | Lookahead
 
-_QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(?:(,)(\d*))?\})([+?]?)")
+_QUANTIFIER = re.compile(r"(?:([*+?])|\{([0-9]{1,9})(?:(,)([0-9]{0,9}))?\})([+?]?)")
 _PROPERTY = re.compile(r"\{(\w+)\}")
 _HEXADECIMAL = re.compile(r"x([0-9A-Fa-f]{2})|x\{((?:10|[0-9A-Fa-f])?[0-9A-Fa-f]{1,4})\}|u([0-9A-Fa-f]{4})")
 _CONTROL_CHARACTERS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}
+_MAX_LENGTH = 30_000
+"""Maximum number of characters of an expression, such as one that lists the ideographs."""
 _MAX_DEPTH = 50
 """Maximum number of groups and sets inside of one another."""
 _MAX_REPETITIONS = 64
@@ -102,7 +104,10 @@ def parse_expression(expression: str) -> Node:
 
     Raises:
         UnsupportedExpressionError: it has a part that is not supported.
+        ExpressionTooLargeError: it is too large for any library.
     """
+    if len(expression) > _MAX_LENGTH:
+        raise ExpressionTooLargeError(f"more than {_MAX_LENGTH:,} characters")
     parser = _Parser(expression)
     try:
         tree = parser.parse_alternatives()

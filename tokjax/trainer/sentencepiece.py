@@ -8,6 +8,8 @@ change to the text is counted in `_Text` and reported in the notes of training.
 from __future__ import annotations
 
 import io
+import itertools
+import random
 import re
 import time
 from collections import Counter
@@ -53,6 +55,7 @@ _LIBRARY_OPTIONS = (
     "byte_fallback",
     "add_dummy_prefix",
     "remove_extra_whitespaces",
+    "split_digits",
     "user_defined_symbols",
 )
 """Options that have the same names in the library."""
@@ -70,7 +73,9 @@ def train_sentencepiece(
     normalization: Normalization = "nmt_nfkc",
     add_dummy_prefix: bool = True,
     remove_extra_whitespaces: bool = True,
+    split_digits: bool = False,
     max_sentence_bytes: int = 4192,
+    max_sentences: int | None = None,
     workers: int | None = None,
     progress: bool = True,
     bos_token: str | None = None,
@@ -82,8 +87,8 @@ def train_sentencepiece(
 
     Each line of a document is a sentence. The model equals that of the sentencepiece library for the same
     sentences and options. Training is deterministic for one version of the library, on any machine. The
-    library holds all sentences in memory: of a large corpus, pass an iterable of some texts. Text that the
-    library would drop silently is reported in `stats.notes`.
+    library holds all sentences in memory; `max_sentences` limits them. Text that the library would drop
+    silently is reported in `stats.notes`.
 
     The library can't be interrupted while it trains: Ctrl-C takes effect while the text is read, or at the
     end of training. The library has one log for the whole process, which is set to errors only.
@@ -105,8 +110,11 @@ def train_sentencepiece(
         add_dummy_prefix: whether to add a space before each text.
         remove_extra_whitespaces: whether to remove whitespace at both ends of a text, and to reduce repeated
             whitespace to one space.
+        split_digits: whether each digit is a separate piece, as in the models of Llama 2 and Gemma.
         max_sentence_bytes: maximum length of a sentence, in UTF-8 bytes. Longer lines are split at
             whitespace near the limit, or else between two characters.
+        max_sentences: number of sentences to train on, a random sample that is the same in each run; `None`
+            for all sentences. It is `input_sentence_size` of the library.
         workers: number of threads of the library; `None` for 16. The default does not depend on the machine,
             because the order in which a unigram model adds scores depends on the number of threads.
         progress: whether to show the progress of reading, and that training runs, on standard error.
@@ -139,10 +147,12 @@ def train_sentencepiece(
     named_pieces = _collect_named_pieces(roles, special, user_defined_symbols)
     check_choice("model_type", model_type, get_args(ModelType))
     check_choice("normalization", normalization, get_args(Normalization))
-    check_bool("byte_fallback", byte_fallback)
+    for name in ("byte_fallback", "add_dummy_prefix", "remove_extra_whitespaces", "split_digits"):
+        check_bool(name, options[name])
     _check_vocab_size(vocab_size, len(named_pieces), byte_fallback)
     check_float("character_coverage", character_coverage, minimum=0.98, maximum=1)
     max_bytes = check_int("max_sentence_bytes", max_sentence_bytes, minimum=16)
+    maximum = None if max_sentences is None else check_int("max_sentences", max_sentences, minimum=1)
     library_options = {name: options[name] for name in _LIBRARY_OPTIONS} | {
         "normalization_rule_name": normalization,
         "control_symbols": [name for name in special if name not in roles.values()],
@@ -159,7 +169,12 @@ def train_sentencepiece(
         )
 
         def iter_sentences() -> Iterator[bytes]:
-            yield from _read_sentences(corpus.chunks, special, text, advance)
+            sentences = _read_sentences(corpus.chunks, special, text, advance)
+            try:
+                yield from map(text.measure, sentences if maximum is None else _sample(sentences, maximum))
+            except BaseException as error:
+                text.failure = error
+                raise
             seconds["reading"] = time.perf_counter() - start
             progress_display.close()
             bar = show_progress_bar("training", None, unit="models", enabled=progress)
@@ -240,18 +255,24 @@ def _read_sentences(
         advance: callback for the number of bytes of each chunk that was read.
     """
     names = frozenset(special_tokens)
-    try:
-        for chunk in chunks:
-            for part, starts_document in chunk.read():
-                segments = split_ordinary_text(part, names)
-                text.documents -= bool(segments[0]) and not starts_document  # counted with the previous chunk
-                for segment in [each for each in segments if each]:
-                    text.documents += 1
-                    yield from map(text.measure, _iter_lines(_clean_text(segment, text), text))
-            advance(chunk.read_nbytes)
-    except BaseException as error:
-        text.failure = error
-        raise
+    for chunk in chunks:
+        for part, starts_document in chunk.read():
+            segments = split_ordinary_text(part, names)
+            text.documents -= bool(segments[0]) and not starts_document  # counted with the previous chunk
+            for segment in [each for each in segments if each]:
+                text.documents += 1
+                yield from _iter_lines(_clean_text(segment, text), text)
+        advance(chunk.read_nbytes)
+
+
+def _sample(sentences: Iterator[bytes], maximum: int) -> list[bytes]:
+    """Returns a uniform random sample of sentences, the same in each run (reservoir sampling)."""
+    sample = list(itertools.islice(sentences, maximum))
+    rng = random.Random(0)
+    for num_read, sentence in enumerate(sentences, maximum + 1):
+        if (index := rng.randrange(num_read)) < maximum:
+            sample[index] = sentence
+    return sample
 
 
 def _split_line(line: bytes, max_bytes: int) -> Iterator[bytes]:
