@@ -187,7 +187,11 @@ def test_batches_that_are_downloaded_ahead_can_be_pickled(data):
 
 
 def test_sizes_that_do_not_fit_memory(data):
-    dataset, segments, pad = tokjax.open_dataset(data), np.array([[1, 2, 0]]), tokjax.batch_pad_sequences
+    dataset, segments, pad = (
+        tokjax.open_dataset(data),
+        np.array([[1, 2, 0]]),
+        tokjax.quick.batch_pad_sequences,
+    )
     for message, call in {
         "max_segments must be at most 2147483646": lambda: tokjax.packing.cu_seqlens(segments, 2**31),
         "batch_size must be at most 2147483647": lambda: tokjax.PlannedLoader(
@@ -195,7 +199,9 @@ def test_sizes_that_do_not_fit_memory(data):
         ),
         r"\[0, 1099511627776\) is out of range: the dataset has": lambda: dataset.read(0, 2**40),
         "max_length must be at most": lambda: pad(segments, np.array([1]), 2**40, 0),
-        "max_length must be at most 2147483647": lambda: tokjax.create_attention_mask(segments[0], 2**40),
+        "max_length must be at most 2147483647": lambda: tokjax.masks.create_attention_mask(
+            segments[0], 2**40
+        ),
     }.items():
         with rejects(message):
             call()
@@ -210,9 +216,13 @@ def test_scalars_in_place_of_rows(data):
         "must be a str or a list": lambda: tokjax.make_template(scalar),
         "steps must be a list": lambda: tokjax.datasets.describe_schedule(loader, scalar),
         "boundaries must be lengths": lambda: tokjax.LengthBuckets(scalar),
-        "byte strings, not 5": lambda: tokjax.corpus.find_chunk_boundaries(io.BytesIO(b"a"), 2, 5),
+        "must be an iterable, not 5; pass a list": lambda: tokjax.corpus.find_chunk_boundaries(
+            io.BytesIO(b"a"), 2, 5
+        ),
         "'/' is the root": lambda: load_training_bundle("/"),
-        "have a thread, and can't be pickled": lambda: pickle.dumps(tokjax.prefetch_to_device(iter([]))),
+        "have a thread, and can't be pickled": lambda: pickle.dumps(
+            tokjax.datasets.prefetch_to_device(iter([]))
+        ),
     }.items():
         with rejects(message):
             call()
