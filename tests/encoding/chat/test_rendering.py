@@ -209,6 +209,20 @@ def test_turns_end_where_the_model_ends_them(name):
                 assert chat.assistant_mask[begin - 1 : begin + 1].tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("prompt", ["assistant:\n", "assistant: <think>", "Now answer.\nassistant:\n"])
+def test_prompt_after_an_answer_is_not_trained(prompt):
+    """Also if it differs from the header of an answer, whose turn ends with whitespace."""
+    template = BEGIN + "{{ m.role }}: {{ m.content }}\n\n" + END
+    template += f"{{% if add_generation_prompt %}}{prompt}{{% endif %}}"
+    runs = read(CONVERSATION, template, add_generation_prompt=True)
+    assert runs == [*read(CONVERSATION, template), f"assistant.generation_prompt: {prompt}"]
+    trained = [
+        tokjax.encode_chat(BYTES, CONVERSATION, template, add_generation_prompt=with_prompt).assistant_mask
+        for with_prompt in (False, True)
+    ]
+    np.testing.assert_array_equal(*(np.flatnonzero(mask) for mask in trained))
+
+
 DEFAULT = "{{ '<system>Act!</>' if loop.first and m.role != 'system' }}"
 
 
