@@ -593,6 +593,11 @@ def test_each_answer_is_trained_once_as_it_was_produced(name):
             for each in (chat, produced)
         ]
         assert texts[0] == texts[1]
+    masks = [chat_loss_mask(chat.sources) == 1 for chat in chats]
+    trained_messages = [
+        np.unique(chat.message_indices[mask]) for chat, mask in zip(chats, masks, strict=True)
+    ]
+    assert np.concatenate(trained_messages).tolist() == [1, 3, 5]
     assert tokjax.chat_examples(BYTES, messages[:1], template) == []
     for option in ({"add_generation_prompt": True}, {"mask": False}):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="chat_examples ends each text after an"):
