@@ -22,6 +22,8 @@ from __future__ import annotations
 import datetime
 import inspect
 from collections import Counter
+from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -38,7 +40,7 @@ from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, Tok
 from tokjax.pretokenize.special_tokens import compile_matcher, has_special
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Unpack
 
     from numpy.typing import NDArray
@@ -176,7 +178,7 @@ def encode_chat(
         tokenizer,
         [messages],
         template,
-        variables=variables,
+        variables=[variables],
         add_generation_prompt=add_generation_prompt,
         continue_final_message=continue_final_message,
         mask=mask,
@@ -238,15 +240,17 @@ def encode_chats(
     ([0, 26, 35], '[assistant]hello\n')
     """
     renderer = ChatRenderer(tokenizer, template, CHAT_DEFAULTS | options)
+    conversations = list(conversations)
     own = variables if isinstance(variables, (list, tuple)) else [variables] * len(conversations)
+    if len(own) != len(conversations):
+        raise InvalidArgumentError(
+            f"variables has {len(own)} mappings, and there are {len(conversations)} conversations; pass one "
+            "mapping for all, or a list with one for each"
+        )
     chats = []
     for i, each in enumerate(zip(conversations, own, strict=True)):
-        try:
+        with _note_conversation(i, conversations):
             chats.append(renderer.render_chat(*each))
-        except TokjaxError as error:
-            if len(conversations) > 1:
-                error.add_note(f"in conversations[{i}]")
-            raise
     texts = tuple(chat.text for chat in chats)
     batch = _encode_rendered(tokenizer, chats, renderer.control.names, threads)
     _check_ids(tokenizer, chats, batch, renderer.control.not_allowed)
@@ -257,6 +261,17 @@ def encode_chats(
     offsets = _get_offsets(tokenizer, texts, batch)
     mask, sources, message_indices = _compute_columns(runs, texts, offsets, batch.lengths)
     return EncodedChats(batch, mask, texts, sources, message_indices)
+
+
+@contextmanager
+def _note_conversation(index: int, conversations: Sequence[Any]) -> Iterator[None]:
+    """Adds the index of a conversation to errors, if there are several."""
+    try:
+        yield
+    except TokjaxError as error:
+        if len(conversations) > 1:
+            error.add_note(f"in conversations[{index}]")
+        raise
 
 
 @accept_options(ChatOptions, **CHAT_DEFAULTS)
@@ -341,13 +356,14 @@ def _encode_rendered(
     remaining = iter(plain)
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     lengths = []
-    for chat in chats:
+    for i, chat in enumerate(chats):
         if chat.literals:
-            parts = _split_at_literals(tokenizer, chat, names)
-            results = [
-                protocol.encode_texts(model, [part], allowed_special=allowed, **options)[0]
-                for part, model, allowed in parts
-            ]
+            with _note_conversation(i, chats):
+                parts = _split_at_literals(tokenizer, chat, names)
+                results = [
+                    protocol.encode_texts(model, [part], allowed_special=allowed, **options)[0]
+                    for part, model, allowed in parts
+                ]
             rows = _shift_parts(tokenizer, [part for part, *_ in parts], results)
         else:
             rows = [{name: getattr(result, name) for name in COLUMNS} for result in [next(remaining)]]
@@ -475,22 +491,22 @@ def _check_ids(
         expected += [(row, name) for name in recognized.values()]
         if needs_positions:
             starts += find_character_starts(chat.text)[list(recognized)].tolist()
-    others = Counter(made) - Counter(expected)
-    are_expected = not others
-    if needs_positions:
+    wrong = list(Counter(made) - Counter(expected))
+    if needs_positions and not wrong:
         spans = _get_offsets(tokenizer, [chat.text for chat in chats], batch)[found]
-        # (a span may begin with whitespace)
-        are_expected = made == expected and all(
-            start <= position + 1 < stop
-            for position, (start, stop) in zip(starts, spans.tolist(), strict=True)
-        )
-    if are_expected:
+        wrong = [pair for pair, other in zip_longest(expected, made) if pair != other] or [
+            pair
+            for pair, position, (start, stop) in zip(made, starts, spans.tolist(), strict=True)
+            if not start <= position + 1 < stop  # (a span may begin with whitespace)
+        ]
+    if not wrong:
         return
-    _, name = next(iter([*others, *made, *expected]))
-    raise DisallowedSpecialTokenError(
-        f"the tokenizer normalizes a text of the messages to the control token {name!r}, or changes one; "
-        f"remove it, or pass allowed_special={{{name!r}}}"
-    )
+    row, name = wrong[0]
+    with _note_conversation(row, chats):
+        raise DisallowedSpecialTokenError(
+            f"the tokenizer normalizes a text of the messages to the control token {name!r}, or changes one; "
+            f"remove it, or pass allowed_special={{{name!r}}}"
+        )
 
 
 def _get_offsets(tokenizer: Any, texts: Sequence[str], batch: TokenizationBatch) -> NDArray[np.integer[Any]]:
