@@ -34,7 +34,7 @@ from tokjax.core.encode_options import accept_options
 from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes, find_character_starts
-from tokjax.encoding.chat.messages import copy_messages
+from tokjax.encoding.chat.messages import copy_messages, exclude_answer
 from tokjax.encoding.chat.rendering import RANKS, ChatRenderer
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokjaxError
 from tokjax.pretokenize.special_tokens import compile_matcher, has_special
@@ -300,7 +300,7 @@ def chat_examples(
         **options: other options of `encode_chat`.
 
     Returns:
-        The examples in order. `assistant_mask` is 0 on answers that an earlier example trains. Without
+        The examples in order. Answers that an earlier example trains are like those of the weight 0. Without
         answers, there are none.
 
     Raises:
@@ -323,17 +323,19 @@ def chat_examples(
         )
     settings["date"] = settings["date"] or datetime.datetime.now()  # the same in all renderings
     renderer = ChatRenderer(tokenizer, template, settings | {"mask": False})
-    answers = [i for i, message in enumerate(copy_messages(messages)) if message["role"] == "assistant"]
-    texts = [renderer.render_chat(messages[: i + 1], variables).text for i in answers]
+    copied = copy_messages(messages)
+    answers = [i for i, message in enumerate(copied) if message["role"] == "assistant"]
+    texts = [renderer.render_chat(copied[: i + 1], variables).text for i in answers]
     # An example begins with the first answer, and after one whose text is not the start of the next text.
     begins = [k for k in range(len(answers)) if k == 0 or not texts[k].startswith(texts[k - 1])]
     last = [answers[stop - 1] for stop in [*begins[1:], len(answers)]] if answers else []
     chats = []
     for first, stop in zip(begins, last, strict=True):
-        chat = encode_chat(tokenizer, messages[: stop + 1], template, variables=variables, **settings)
-        is_earlier = np.isin(np.asarray(chat.message_indices), answers[:first])
-        mask = np.where(is_earlier, np.int32(0), np.asarray(chat.assistant_mask))
-        chats.append(chat._replace(assistant_mask=mask))
+        earlier = answers[:first]
+        example = [
+            exclude_answer(each) if i in earlier else each for i, each in enumerate(copied[: stop + 1])
+        ]
+        chats.append(encode_chat(tokenizer, example, template, variables=variables, **settings))
     return chats
 
 
