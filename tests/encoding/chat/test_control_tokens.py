@@ -128,8 +128,9 @@ def test_text_that_the_model_normalizes():
         message = {"role": "user", "content": name.translate({ord(c): ord(c) + 0xFEE0 for c in "<|>"})}
         with pytest.raises(
             DisallowedSpecialTokenError, match=f"normalizes .* to the control token '{re.escape(name)}'"
-        ):
-            tokjax.encode_chat(tokenizer, [message], TEMPLATE)
+        ) as error:
+            tokjax.encode_chats(tokenizer, [[message | {"content": "a"}], [message]], TEMPLATE)
+        assert error.value.__notes__ == ["in conversations[1]"]
 
 
 COMPLETING = """\

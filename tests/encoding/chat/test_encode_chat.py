@@ -109,6 +109,8 @@ def test_many_conversations_equal_each(bpe, options):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"messages\[0\] has the role") as error:
         tokjax.encode_chats(bpe, [*conversations, [{}]], template, variables={"start": ""}, **options)
     assert error.value.__notes__ == ["in conversations[5]"]
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="variables has 1 mappings, and there are 5"):
+        tokjax.encode_chats(bpe, conversations, template, variables=variables[:1], **options)
 
 
 def test_normalizing_tokenizer():
@@ -468,6 +470,7 @@ class TestContinueFinalMessage:
             (CONVERSATION, {"add_generation_prompt": True}, "pass one of them"),
             (CONVERSATION, {"variables": {"continue_final_message": True}}, "pass it as an argument"),
             (CONVERSATION, {"variables": 3}, "variables must map names to values, not be 3"),
+            (CONVERSATION, {"variables": [{}]}, r"variables must map names to values, not be \[\{\}\]"),
             (CONVERSATION, {"date": ""}, "date must be a date or a time, or text such as .*, not ''"),
             (CONVERSATION, {"date": 5}, "date must be a date or a time, or text such as .*, not 5"),
         ],

@@ -209,6 +209,20 @@ def test_turns_end_where_the_model_ends_them(name):
                 assert chat.assistant_mask[begin - 1 : begin + 1].tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("prompt", ["assistant:\n", "assistant: <think>", "Now answer.\nassistant:\n"])
+def test_prompt_after_an_answer_is_not_trained(prompt):
+    """Also if it differs from the header of an answer, whose turn ends with whitespace."""
+    template = BEGIN + "{{ m.role }}: {{ m.content }}\n\n" + END
+    template += f"{{% if add_generation_prompt %}}{prompt}{{% endif %}}"
+    runs = read(CONVERSATION, template, add_generation_prompt=True)
+    assert runs == [*read(CONVERSATION, template), f"assistant.generation_prompt: {prompt}"]
+    trained = [
+        tokjax.encode_chat(BYTES, CONVERSATION, template, add_generation_prompt=with_prompt).assistant_mask
+        for with_prompt in (False, True)
+    ]
+    np.testing.assert_array_equal(*(np.flatnonzero(mask) for mask in trained))
+
+
 DEFAULT = "{{ '<system>Act!</>' if loop.first and m.role != 'system' }}"
 
 
@@ -579,6 +593,11 @@ def test_each_answer_is_trained_once_as_it_was_produced(name):
             for each in (chat, produced)
         ]
         assert texts[0] == texts[1]
+    masks = [chat_loss_mask(chat.sources) == 1 for chat in chats]
+    trained_messages = [
+        np.unique(chat.message_indices[mask]) for chat, mask in zip(chats, masks, strict=True)
+    ]
+    assert np.concatenate(trained_messages).tolist() == [1, 3, 5]
     assert tokjax.chat_examples(BYTES, messages[:1], template) == []
     for option in ({"add_generation_prompt": True}, {"mask": False}):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="chat_examples ends each text after an"):

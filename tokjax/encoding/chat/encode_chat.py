@@ -22,6 +22,8 @@ from __future__ import annotations
 import datetime
 import inspect
 from collections import Counter
+from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -32,13 +34,13 @@ from tokjax.core.encode_options import accept_options
 from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes, find_character_starts
-from tokjax.encoding.chat.messages import copy_messages
+from tokjax.encoding.chat.messages import copy_messages, exclude_answer
 from tokjax.encoding.chat.rendering import RANKS, ChatRenderer
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokjaxError
 from tokjax.pretokenize.special_tokens import compile_matcher, has_special
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Unpack
 
     from numpy.typing import NDArray
@@ -176,7 +178,7 @@ def encode_chat(
         tokenizer,
         [messages],
         template,
-        variables=variables,
+        variables=[variables],
         add_generation_prompt=add_generation_prompt,
         continue_final_message=continue_final_message,
         mask=mask,
@@ -238,15 +240,17 @@ def encode_chats(
     ([0, 26, 35], '[assistant]hello\n')
     """
     renderer = ChatRenderer(tokenizer, template, CHAT_DEFAULTS | options)
+    conversations = list(conversations)
     own = variables if isinstance(variables, (list, tuple)) else [variables] * len(conversations)
+    if len(own) != len(conversations):
+        raise InvalidArgumentError(
+            f"variables has {len(own)} mappings, and there are {len(conversations)} conversations; pass one "
+            "mapping for all, or a list with one for each"
+        )
     chats = []
     for i, each in enumerate(zip(conversations, own, strict=True)):
-        try:
+        with _note_conversation(i, conversations):
             chats.append(renderer.render_chat(*each))
-        except TokjaxError as error:
-            if len(conversations) > 1:
-                error.add_note(f"in conversations[{i}]")
-            raise
     texts = tuple(chat.text for chat in chats)
     batch = _encode_rendered(tokenizer, chats, renderer.control.names, threads)
     _check_ids(tokenizer, chats, batch, renderer.control.not_allowed)
@@ -257,6 +261,17 @@ def encode_chats(
     offsets = _get_offsets(tokenizer, texts, batch)
     mask, sources, message_indices = _compute_columns(runs, texts, offsets, batch.lengths)
     return EncodedChats(batch, mask, texts, sources, message_indices)
+
+
+@contextmanager
+def _note_conversation(index: int, conversations: Sequence[Any]) -> Iterator[None]:
+    """Adds the index of a conversation to errors, if there are several."""
+    try:
+        yield
+    except TokjaxError as error:
+        if len(conversations) > 1:
+            error.add_note(f"in conversations[{index}]")
+        raise
 
 
 @accept_options(ChatOptions, **CHAT_DEFAULTS)
@@ -285,7 +300,7 @@ def chat_examples(
         **options: other options of `encode_chat`.
 
     Returns:
-        The examples in order. `assistant_mask` is 0 on answers that an earlier example trains. Without
+        The examples in order. Answers that an earlier example trains are like those of the weight 0. Without
         answers, there are none.
 
     Raises:
@@ -308,17 +323,19 @@ def chat_examples(
         )
     settings["date"] = settings["date"] or datetime.datetime.now()  # the same in all renderings
     renderer = ChatRenderer(tokenizer, template, settings | {"mask": False})
-    answers = [i for i, message in enumerate(copy_messages(messages)) if message["role"] == "assistant"]
-    texts = [renderer.render_chat(messages[: i + 1], variables).text for i in answers]
+    copied = copy_messages(messages)
+    answers = [i for i, message in enumerate(copied) if message["role"] == "assistant"]
+    texts = [renderer.render_chat(copied[: i + 1], variables).text for i in answers]
     # An example begins with the first answer, and after one whose text is not the start of the next text.
     begins = [k for k in range(len(answers)) if k == 0 or not texts[k].startswith(texts[k - 1])]
     last = [answers[stop - 1] for stop in [*begins[1:], len(answers)]] if answers else []
     chats = []
     for first, stop in zip(begins, last, strict=True):
-        chat = encode_chat(tokenizer, messages[: stop + 1], template, variables=variables, **settings)
-        is_earlier = np.isin(np.asarray(chat.message_indices), answers[:first])
-        mask = np.where(is_earlier, np.int32(0), np.asarray(chat.assistant_mask))
-        chats.append(chat._replace(assistant_mask=mask))
+        earlier = answers[:first]
+        example = [
+            exclude_answer(each) if i in earlier else each for i, each in enumerate(copied[: stop + 1])
+        ]
+        chats.append(encode_chat(tokenizer, example, template, variables=variables, **settings))
     return chats
 
 
@@ -341,13 +358,14 @@ def _encode_rendered(
     remaining = iter(plain)
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     lengths = []
-    for chat in chats:
+    for i, chat in enumerate(chats):
         if chat.literals:
-            parts = _split_at_literals(tokenizer, chat, names)
-            results = [
-                protocol.encode_texts(model, [part], allowed_special=allowed, **options)[0]
-                for part, model, allowed in parts
-            ]
+            with _note_conversation(i, chats):
+                parts = _split_at_literals(tokenizer, chat, names)
+                results = [
+                    protocol.encode_texts(model, [part], allowed_special=allowed, **options)[0]
+                    for part, model, allowed in parts
+                ]
             rows = _shift_parts(tokenizer, [part for part, *_ in parts], results)
         else:
             rows = [{name: getattr(result, name) for name in COLUMNS} for result in [next(remaining)]]
@@ -475,22 +493,22 @@ def _check_ids(
         expected += [(row, name) for name in recognized.values()]
         if needs_positions:
             starts += find_character_starts(chat.text)[list(recognized)].tolist()
-    others = Counter(made) - Counter(expected)
-    are_expected = not others
-    if needs_positions:
+    wrong = list(Counter(made) - Counter(expected))
+    if needs_positions and not wrong:
         spans = _get_offsets(tokenizer, [chat.text for chat in chats], batch)[found]
-        # (a span may begin with whitespace)
-        are_expected = made == expected and all(
-            start <= position + 1 < stop
-            for position, (start, stop) in zip(starts, spans.tolist(), strict=True)
-        )
-    if are_expected:
+        wrong = [pair for pair, other in zip_longest(expected, made) if pair != other] or [
+            pair
+            for pair, position, (start, stop) in zip(made, starts, spans.tolist(), strict=True)
+            if not start <= position + 1 < stop  # (a span may begin with whitespace)
+        ]
+    if not wrong:
         return
-    _, name = next(iter([*others, *made, *expected]))
-    raise DisallowedSpecialTokenError(
-        f"the tokenizer normalizes a text of the messages to the control token {name!r}, or changes one; "
-        f"remove it, or pass allowed_special={{{name!r}}}"
-    )
+    row, name = wrong[0]
+    with _note_conversation(row, chats):
+        raise DisallowedSpecialTokenError(
+            f"the tokenizer normalizes a text of the messages to the control token {name!r}, or changes one; "
+            f"remove it, or pass allowed_special={{{name!r}}}"
+        )
 
 
 def _get_offsets(tokenizer: Any, texts: Sequence[str], batch: TokenizationBatch) -> NDArray[np.integer[Any]]:

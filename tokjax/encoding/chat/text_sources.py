@@ -45,6 +45,8 @@ _SOURCE = 64
 """Cost of a source, in units of the template's budget."""
 _READ = 32
 """Cost of an element of a list whose sources are read."""
+_ELEMENT = 2048
+"""Cost of an element that is converted to JSON with sources."""
 _RUN = 256
 """Cost of a run of characters in the output, of which several lists are made."""
 _FIELDS = {
@@ -606,6 +608,7 @@ def to_json(value: Any, dump: Callable[[Any], str]) -> str:
 
     def replace(element: Any) -> Any:
         """Puts random names in place of texts and numbers with sources."""
+        tracker.spend(_ELEMENT)
         if isinstance(element, dict):
             return {replace(to_text(key)): replace(inner) for key, inner in element.items()}
         if isinstance(element, (list, tuple)):

@@ -253,7 +253,10 @@ def _measure_stop(text: str, turn: Turn, message: int, num_messages: int, header
     written = text[turn.last_text : turn.end].removesuffix(header)
     if not written.strip():
         if not tail.strip():
-            tail = _get_tail(text, turn, header, render(message + 1, True)) or tail
+            prompted = _get_tail(text, turn, header, render(message + 1, True))
+            start = prompted.rfind(header.strip()) if header.strip() else -1
+            ended = prompted[:start] if start >= 0 else prompted  # more text may follow the header
+            tail = ended if ended.strip() or not tail else tail
         return turn.last_text + len(tail)
     if not tail.strip():
         return turn.last_text + len(written)
